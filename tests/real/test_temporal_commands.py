@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from temporalio.client import WorkflowExecutionStatus
 from temporalio.common import VersioningBehavior
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -27,6 +29,7 @@ from whyloop.cli import main
 from whyloop.cli.terminal import USAGE_ERROR
 from whyloop.stores import SqliteStore, open_store
 from whyloop.temporal import TemporalRecovery, workflow_id
+from whyloop.temporal.recovery import SECONDS_TO_START
 from whyloop.temporal.workflow import STATUS
 from whyloop.testing import FakeClock, ScriptedModel, call
 from whyloop.values.state import AgentState, AgentStatus
@@ -306,9 +309,12 @@ def test_a_tool_runs_at_the_workers_of_its_own_task_queue(temporal: TemporalServ
 class Client:
     """Counts what is started, and what is woken without being started."""
 
+    namespace = "default"
+
     def __init__(self) -> None:
         self.woken: list[str] = []
         self.ended: list[str] = []
+        self.status: WorkflowExecutionStatus | None = WorkflowExecutionStatus.RUNNING
         self.fails = False
 
     def get_workflow_handle(self, workflow: str) -> Handle:
@@ -323,10 +329,15 @@ class Handle:
     def __init__(self, client: Client, workflow: str) -> None:
         self._client, self._workflow = client, workflow
 
-    async def signal(self, name: str) -> None:
-        assert name == "wake"
+    async def describe(self) -> SimpleNamespace:
         if self._client.fails:
             raise RPCError("unavailable", RPCStatusCode.UNAVAILABLE, b"")
+        if self._client.status is None:
+            raise RPCError("no such workflow", RPCStatusCode.NOT_FOUND, b"")
+        return SimpleNamespace(status=self._client.status)
+
+    async def signal(self, name: str) -> None:
+        assert name == "wake"
         self._client.ended.append(self._workflow)
 
 
@@ -351,33 +362,63 @@ async def test_sessions_of_the_agents_are_woken_once_for_each_change(tmp_path: P
     assert client.woken == ["cashier"]
 
 
+async def paused_session(store: SqliteStore, agent_id: str) -> Session:
+    """Return a session that waits for a person, and whose workflow is recorded."""
+    agent = Agent(ScriptedModel([call("pay")]), [pay], name="cashier")
+    session = await Session.open(store, agent, agent_id, create=True)
+    await session.send("Pay")
+    await store.record_workflow(agent_id, "temporal:default", workflow_id("whyloop", agent_id))
+    return session
+
+
 async def test_sessions_that_were_stopped_while_no_worker_ran_are_woken_by_the_first_one(
     tmp_path: Path,
 ) -> None:
     client: Any = Client()
     async with SqliteStore(tmp_path / "sessions.db") as store:
-        agent = Agent(ScriptedModel([call("pay")]), [pay], name="cashier")
-        session = await Session.open(store, agent, "one", create=True)
-        await session.send("Pay")
+        session = await paused_session(store, "one")
+        assert await TemporalRecovery(client, store, ["cashier"]).look() == []
         await session.request_stop("not today")
-    clock = FakeClock(datetime.now(UTC) + timedelta(days=3))
+    clock = FakeClock(datetime.now(UTC) + timedelta(days=300))
     async with SqliteStore(tmp_path / "sessions.db", clock=clock) as store:
         assert await TemporalRecovery(client, store, ["cashier"]).look() == ["one"]
+    assert client.ended == [workflow_id("whyloop", "one")]
 
 
 async def test_a_stopped_session_is_woken_once_and_again_after_an_error(tmp_path: Path) -> None:
     client: Any = Client()
     async with SqliteStore(tmp_path / "sessions.db") as store:
         recovery = TemporalRecovery(client, store, ["cashier"])
-        agent = Agent(ScriptedModel([call("pay")] * 2), [pay], name="cashier")
         for name in ("one", "two"):
-            session = await Session.open(store, agent, name, create=True)
-            await session.send("Pay")
-            await session.request_stop("not today")
+            await (await paused_session(store, name)).request_stop("not today")
         client.fails = True
         with pytest.raises(RPCError):
             await recovery.look()
         client.fails = False
         assert sorted(await recovery.look()) == ["one", "two"]
         assert await recovery.look() == []
+        recovery._woken.clear()  # As if the time between two looks at a session had passed.
+        assert await recovery.look() == []
+        assert len(await store.open_workflows("temporal:default", limit=9)) == 2
     assert sorted(client.ended) == [workflow_id("whyloop", "one"), workflow_id("whyloop", "two")]
+
+
+@pytest.mark.parametrize("status", [None, *set(WorkflowExecutionStatus) - {WorkflowExecutionStatus.RUNNING}])
+async def test_a_closed_workflow_is_forgotten_once_no_client_can_be_about_to_start_it(
+    tmp_path: Path, status: WorkflowExecutionStatus | None
+) -> None:
+    client: Any = Client()
+    client.status = status
+    clock = FakeClock(datetime.now(UTC))
+    async with SqliteStore(tmp_path / "sessions.db", clock=clock) as store:
+        recovery = TemporalRecovery(client, store, ["cashier"])
+        await (await paused_session(store, "one")).request_stop("not today")
+        clock.advance(SECONDS_TO_START - 1)
+        assert await recovery.look() == []
+        assert len(await store.open_workflows("temporal:default", limit=9)) == 1
+        clock.advance(1)
+        recovery._woken.clear()  # As if the time between two looks at a session had passed.
+        assert await recovery.look() == []
+        assert await store.open_workflows("temporal:default", limit=9) == ()
+        await store.delete("one")
+    assert client.ended == []

@@ -38,6 +38,7 @@ from whyloop.stores.records import Lease
 from whyloop.stores.store import Store
 from whyloop.temporal.claims import read_opened, too_large
 from whyloop.temporal.fleet import agent_named, refusal
+from whyloop.temporal.open_workflows import record_open
 from whyloop.temporal.payloads import (
     WORKER_SHUTDOWN,
     Answer,
@@ -123,10 +124,14 @@ class Activities:
 
     @activity.defn(name="whyloop_open")
     async def open(self, given: Open) -> Opened:
-        """Acquire the lease of a session, and return what was recorded since a version."""
-        start = given.start
+        """Acquire the lease of a session, and return what was recorded since a version.
+
+        Every run of a workflow begins with it, so here a workflow is recorded that no client recorded.
+        """
+        start, workflow = given.start, activity.info().workflow_id or ""
         agent_id, lease = start.agent_id, None
         with _explained():
+            await record_open(activity.client(), self.store, agent_id, workflow)
             if given.acquire:
                 await self._refuse_missing_deps(start)
                 owner = f"temporal:{activity.info().namespace}"

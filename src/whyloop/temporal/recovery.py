@@ -1,10 +1,9 @@
-"""The watch over the store: it wakes the workflows of sessions that were changed there."""
+"""The watch over the store: it wakes workflows of changed sessions, and forgets those that are closed."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from datetime import timedelta
 
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
@@ -12,19 +11,18 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from whyloop.errors import WhyloopError
 from whyloop.logger import Logger
-from whyloop.stores.records import SessionFilter, Summary
+from whyloop.stores.records import OpenWorkflow, Summary
 from whyloop.stores.store import Store
+from whyloop.temporal.open_workflows import engine_of, is_open
 from whyloop.temporal.payloads import Start, workflow_id
 from whyloop.temporal.session import TASK_QUEUE
 from whyloop.temporal.workflow import AgentWorkflow
-from whyloop.values.continuation import StopReason
-from whyloop.values.state import AgentStatus
 
 AT_ONCE = 100
 EVERY_SECONDS = 1.0
 SECONDS_UNTIL_AGAIN = 30.0
-LONGEST_BREAK = timedelta(days=7)
-"""The first look finds sessions that were stopped while no worker ran, for so long."""
+SECONDS_TO_START = 20.0
+"""A client records a workflow, and then starts it: until so much later, it may not be there yet."""
 
 _log = Logger()
 
@@ -55,7 +53,8 @@ class TemporalRecovery:
 
     These are sessions without a runner: paused ones whose questions were all decided through the inspector,
     the API or the command line, those in progress that no workflow runs, and those that were stopped during
-    a pause, whose workflows end. Every worker may have one.
+    a pause, whose workflows end. Once the workflow of a session is closed, also if it was terminated, the
+    session can be deleted. Every worker may have one.
 
     Args:
         client: The client, with a `WhyloopPlugin`.
@@ -82,63 +81,66 @@ class TemporalRecovery:
         self._task_queue = task_queue
         self._searchable = searchable
         self._every_seconds = every_seconds
-        self._looked_at = store.now() - LONGEST_BREAK
         self._woken: dict[str, tuple[int, float]] = {}
+        self._ending: dict[str, int] = {}
         self._looking: asyncio.Task[None] | None = None
 
     async def look(self) -> list[str]:
         """Wake what could continue now or was stopped, and return the ids of the sessions.
 
-        A session that did not change since it was woken is left alone for a while.
+        A session that did not change since it was woken is left alone for a while. The store forgets the
+        workflows of other sessions that are closed.
         """
         now = asyncio.get_running_loop().time()
         self._woken = {agent_id: known for agent_id, known in self._woken.items() if known[1] > now}
         found = []
         for summary in await self._store.unattended(limit=AT_ONCE + len(self._woken)):
-            if self._is_new(summary, now):
+            is_new = self._is_new(summary.agent_id, summary.version, now)
+            if is_new and summary.agent in self._agents:
                 await wake(self._client, summary, task_queue=self._task_queue, searchable=self._searchable)
                 found.append(summary.agent_id)
-        looked_at = self._store.now()
-        stopped = await self._stopped()
-        found += [each.agent_id for each in stopped if self._is_new(each, now) and await self._end(each)]
-        self._looked_at = looked_at  # After an error, the next look finds the same sessions again.
+        limit = AT_ONCE + len(self._woken)
+        recorded = await self._store.open_workflows(engine_of(self._client), limit=limit)
+        found += [each.agent_id for each in recorded if await self._end(each, now)]
+        self._ending = {each.agent_id: each.token for each in recorded if self._is_ending(each)}
         return found
 
-    def _is_new(self, summary: Summary, now: float) -> bool:
-        """Return whether a session of the agents has changed since it was woken."""
-        known = self._woken.get(summary.agent_id)
-        if known is not None and known[0] == summary.version:
+    def _is_new(self, agent_id: str, number: int, now: float) -> bool:
+        """Return whether a session has changed since it was last looked at."""
+        known = self._woken.get(agent_id)
+        if known is not None and known[0] == number:
             return False
-        self._woken[summary.agent_id] = summary.version, now + SECONDS_UNTIL_AGAIN
-        return summary.agent in self._agents
-
-    async def _stopped(self) -> list[Summary]:
-        """Return the sessions that were stopped since the last look, or just before."""
-        wanted = SessionFilter(
-            status=AgentStatus.STOPPED,
-            stop_reason=StopReason.USER_REQUESTED,
-            updated_after=self._looked_at - timedelta(seconds=SECONDS_UNTIL_AGAIN),  # Clocks differ.
-        )
-        found: list[Summary] = []
-        cursor: str | None = None
-        while True:
-            page = await self._store.find(wanted, limit=AT_ONCE, after=cursor)
-            found += page.sessions
-            cursor = page.next
-            if cursor is None:
-                return found
-
-    async def _end(self, summary: Summary) -> bool:
-        """Let the workflow of a stopped session end; return False if it has ended."""
-        handle = self._client.get_workflow_handle(workflow_id(self._task_queue, summary.agent_id))
-        try:
-            await handle.signal("wake")
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return False
-            del self._woken[summary.agent_id]
-            raise
+        self._woken[agent_id] = number, now + SECONDS_UNTIL_AGAIN
         return True
+
+    async def _end(self, opened: OpenWorkflow, now: float) -> bool:
+        """Let the workflow of an ended session end; forget it if it is closed.
+
+        Return whether it was woken, which it is once: a workflow without a worker collects no more signals.
+        """
+        if not self._is_new(opened.agent_id, -opened.token, now):
+            return False
+        try:
+            if await is_open(self._client, opened.workflow):
+                if self._is_ending(opened):
+                    return False
+                await self._client.get_workflow_handle(opened.workflow).signal("wake")
+                self._ending[opened.agent_id] = opened.token
+                return True
+        except RPCError as error:
+            del self._woken[opened.agent_id]  # The next look finds it again.
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            return False
+        if opened.seconds < SECONDS_TO_START:
+            self._woken[opened.agent_id] = -opened.token, now + SECONDS_TO_START
+        else:
+            await self._store.forget_workflow(opened.agent_id, opened.token)
+        return False
+
+    def _is_ending(self, opened: OpenWorkflow) -> bool:
+        """Return whether a workflow was woken to end."""
+        return self._ending.get(opened.agent_id) == opened.token
 
     async def __aenter__(self) -> TemporalRecovery:
         self._looking = asyncio.create_task(self._look_again(), name="whyloop recovery")

@@ -33,6 +33,7 @@ from whyloop.stores.live import live
 from whyloop.stores.reading import Reading, read_session
 from whyloop.stores.records import RequestKey, Summary, checked_id
 from whyloop.stores.store import Store
+from whyloop.temporal.open_workflows import record_open
 from whyloop.temporal.payloads import Accepted, Decision, Resume, Send, Start, workflow_id
 from whyloop.temporal.workflow import AgentWorkflow
 from whyloop.values.continuation import Budget
@@ -206,11 +207,13 @@ class TemporalSession:
 
     async def _update(self, update: Any, given: Any) -> Any:
         """Send an update to the workflow of the session, which starts if it does not run."""
+        name = workflow_id(self._task_queue, self.agent_id)
+        await record_open(self.client, self.store, self.agent_id, name)
         for attempt in range(MOST_ATTEMPTS):
             start = WithStartWorkflowOperation(
                 AgentWorkflow.run,
                 self._start,
-                id=workflow_id(self._task_queue, self.agent_id),
+                id=name,
                 task_queue=self._task_queue,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             )

@@ -16,7 +16,13 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from whyloop.errors import NotResumableError, SessionRunningError, StoreError, WhyloopError
+from whyloop.errors import (
+    NotResumableError,
+    SessionNotFoundError,
+    SessionRunningError,
+    StoreError,
+    WhyloopError,
+)
 from whyloop.loop.agent import Agent
 from whyloop.loop.executions import recover_run, resume_run, start_run
 from whyloop.loop.run import Run
@@ -256,6 +262,8 @@ class AgentWorkflow:
         try:
             await self._begin(begin)
         except ApplicationError as error:
+            if error.type == SessionNotFoundError.__name__:
+                raise
             workflow.logger.info("nothing to recover: %s", error)
 
     async def _stop_paused(self) -> None:

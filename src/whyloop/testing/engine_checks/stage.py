@@ -238,7 +238,7 @@ class Stage:
         for agent_id in self._opened:
             state = await self.store.load(agent_id)
             summary = encoding.encode((await self.store.read(agent_id, limit=0)).summary)
-            for unequal in ("version", "runner"):
+            for unequal in ("version", "runner", "workflow"):
                 summary.pop(unequal, None)
             page = await feed.page(agent_id, limit=_MOST_EVENTS)
             self.record.append(
