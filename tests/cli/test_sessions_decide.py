@@ -60,6 +60,16 @@ def test_the_only_open_question_needs_no_id(capsys: Capsys) -> None:
     assert (decision(agent_id).verdict, decision(agent_id).by) == (Verdict.APPROVED, "ada")
 
 
+def test_a_worker_of_temporal_continues_its_sessions_itself(capsys: Capsys) -> None:
+    agent_id = asked(paying())
+    in_store(lambda store: store.record_workflow(agent_id, "temporal:default", "whyloop:pay"))
+    continues = "A worker continues it, in the workflow whyloop:pay.\n"
+    assert run(capsys, "approve", agent_id)[1].endswith(f"'Bob').\n{continues}")
+    assert run(capsys, "approve", agent_id)[1].endswith(continues)
+    name = loaded(agent_id).agent
+    assert f"--agent {name} --temporal ADDRESS" in run(capsys, "stop", agent_id)[1]
+
+
 @pytest.mark.parametrize("length", [6, 32])
 def test_a_question_is_named_by_its_id_or_the_beginning_of_it(capsys: Capsys, length: int) -> None:
     agent_id = asked(paying_twice())

@@ -222,6 +222,17 @@ def test_a_session_that_runs_is_not_deleted(capsys: Capsys) -> None:
     assert titles() == ["A question"]
 
 
+def test_a_session_whose_workflow_may_be_open_is_deleted_only_on_request(capsys: Capsys) -> None:
+    agent_id = kept("one")
+    in_store(lambda store: store.record_workflow(agent_id, "temporal:default", "whyloop:one"))
+    problem = refused(capsys, "delete", "--yes", "one")
+    assert "belongs to the workflow 'whyloop:one' of temporal:default, which may be open: stop" in problem
+    assert problem.endswith("If no worker runs any more, pass --workflow-closed")
+    assert titles() == ["A question"]
+    assert run(capsys, "delete", "--yes", "--workflow-closed", "one")[0] == 0
+    assert titles() == []
+
+
 # prune
 
 

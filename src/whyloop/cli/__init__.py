@@ -378,7 +378,17 @@ COMMANDS = (
         "storage:delete",
         Opens.EXISTING,
         "delete sessions permanently",
-        (option("ids SESSION", "the sessions", nargs="+"), STORE, YES),
+        (
+            option("ids SESSION", "the sessions", nargs="+"),
+            STORE,
+            flag(
+                "--workflow-closed",
+                "delete a session even if its workflow on Temporal may be open: an open one cannot continue",
+            ),
+            YES,
+        ),
+        "A session whose workflow on Temporal may be open is not deleted. A worker sees that a workflow is "
+        "closed; if none runs any more, terminate the workflow and pass --workflow-closed.",
     ),
     Command(
         "prune",
@@ -401,7 +411,8 @@ COMMANDS = (
             flag("--dry-run", "print the ids, but delete nothing"),
             YES,
         ),
-        "Sessions that are pending, running or paused are never deleted.",
+        "Sessions that are pending, running or paused are never deleted, nor those whose workflow on "
+        "Temporal may be open.",
     ),
 )
 

@@ -18,6 +18,7 @@ from whyloop.cli.formats import (
 from whyloop.cli.renderer import approval_text, next_commands, pending_text
 from whyloop.cli.store_access import find_session, load_session
 from whyloop.cli.terminal import USAGE_ERROR, CommandError, write_lines
+from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
 from whyloop.values.approval import Approval, Verdict
 from whyloop.values.state import AgentState
@@ -48,7 +49,9 @@ async def stop(store: Store, args: argparse.Namespace) -> int:
     elif summary.runner is not None:
         write_lines([f"{shortened(summary.runner)} runs it, and was asked to stop."])
     else:
-        again = command_line(args, "resume", args.id, options=AN_AGENT)
+        fleet = ("--agent", summary.agent, "--temporal", "ADDRESS")
+        options = AN_AGENT if summary.workflow is None else fleet
+        again = command_line(args, "resume", args.id, options=options)
         write_lines([f"Stopped. To continue anyway: {again}"])
     return 0
 
@@ -73,10 +76,10 @@ async def _decide(
     arguments: Mapping[str, Any] | None = None,
 ) -> int:
     by = decider(args.by)
-    _, state = await load_session(store, args.id)
+    summary, state = await load_session(store, args.id)
     question = _find_question(state, args.question, verdict)
     if question.decision is not None:
-        return _repeat(args, state, question, verdict, arguments)
+        return _repeat(args, summary, state, question, verdict, arguments)
     agent_id = state.agent_id
     state = await store.decide(
         agent_id, question.id, verdict, by=by, reason=reason or None, arguments=arguments
@@ -86,8 +89,15 @@ async def _decide(
     if arguments is not None:
         lines = [f"{shortened(by)} approved {question.about} with other arguments:"]
         lines += [f"  {line}" for line in exact_arguments(arguments, full=True)]
-    write_lines([*lines, *next_commands(args, state, args.id)])
+    write_lines([*lines, *_next_commands(args, summary, state)])
     return 0
+
+
+def _next_commands(args: argparse.Namespace, summary: Summary, state: AgentState) -> list[str]:
+    """Return what lets the session continue; a worker of Temporal continues its sessions itself."""
+    if summary.workflow is not None and not state.pending_calls and not state.status.has_ended:
+        return [f"A worker continues it, in the workflow {shortened(summary.workflow, 200)}."]
+    return next_commands(args, state, args.id)
 
 
 def _find_question(state: AgentState, typed: str | None, verdict: Verdict) -> _Question:
@@ -128,6 +138,7 @@ def _decided(state: AgentState) -> Iterator[_Question]:
 
 def _repeat(
     args: argparse.Namespace,
+    summary: Summary,
     state: AgentState,
     question: _Question,
     verdict: Verdict,
@@ -140,7 +151,7 @@ def _repeat(
     if (decision.verdict, decision.arguments) != (verdict, arguments):
         opened = [_Question(call.id, pending_text(call)) for call in state.pending_calls]
         raise CommandError(f"question {short(question.id)} is decided: {made}. {_open_text(opened)}")
-    write_lines([f"Nothing changed: {made}.", *next_commands(args, state, args.id)])
+    write_lines([f"Nothing changed: {made}.", *_next_commands(args, summary, state)])
     return 0
 
 

@@ -23,7 +23,7 @@ from whyloop.cli.terminal import (
     write_json,
     write_lines,
 )
-from whyloop.errors import ConfigurationError, SessionExistsError, SnapshotError
+from whyloop.errors import ConfigurationError, SessionExistsError, SnapshotError, WorkflowOpenError
 from whyloop.stores import prune as prune_store
 from whyloop.stores.store import Store
 from whyloop.values.redaction import Redaction
@@ -218,9 +218,19 @@ async def delete(store: Store, args: argparse.Namespace) -> int:
         if not _is_confirmed(len(wanted)):
             return FAILED
     for agent_id, summary in wanted.items():
-        await store.delete(agent_id)
+        await _delete(store, agent_id, workflow_closed=args.workflow_closed)
         write_lines([f"Deleted {shortened(agent_id)}  {shortened(summary.title)}".rstrip()])
     return 0
+
+
+async def _delete(store: Store, agent_id: str, *, workflow_closed: bool) -> None:
+    try:
+        await store.delete(agent_id)
+    except WorkflowOpenError as error:
+        if not workflow_closed:
+            raise CommandError(f"{error}. If no worker runs any more, pass --workflow-closed") from None
+        await store.forget_workflow(agent_id, error.token)
+        await store.delete(agent_id)
 
 
 async def prune(store: Store, args: argparse.Namespace) -> int:
