@@ -16,13 +16,7 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from whyloop.errors import (
-    NotResumableError,
-    SessionNotFoundError,
-    SessionRunningError,
-    StoreError,
-    WhyloopError,
-)
+from whyloop.errors import NotResumableError, SessionRunningError, WhyloopError
 from whyloop.loop.agent import Agent
 from whyloop.loop.executions import recover_run, resume_run, start_run
 from whyloop.loop.run import Run
@@ -262,7 +256,7 @@ class AgentWorkflow:
         try:
             await self._begin(begin)
         except ApplicationError as error:
-            if error.type == SessionNotFoundError.__name__:
+            if error.type == "SessionNotFoundError":
                 raise
             workflow.logger.info("nothing to recover: %s", error)
 
@@ -412,7 +406,7 @@ class AgentWorkflow:
                 f"session {self._start.agent_id!r} is at version {self._version} in the store, and its "
                 f"workflow continues from version {self._start.version}: restore the store, or terminate the "
                 "workflow",
-                StoreError.__name__,
+                "StoreError",
             )
 
     def _refuse_running(self) -> None:
