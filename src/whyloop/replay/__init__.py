@@ -1,10 +1,9 @@
 """Judge recorded runs under other rules, without a model."""
 
-from whyloop.replay.comparison import Comparison, Difference, compare, diff
-from whyloop.replay.judge import Rules, judge
+from whyloop.replay.judge import Comparison, Rules, compare, judge
 from whyloop.replay.reading import Problem, read_runs
 from whyloop.replay.reconstruction import RecordedExecution
-from whyloop.replay.recording import Recording
+from whyloop.replay.recording import Difference, Recording, diff
 from whyloop.replay.result import Amounts, Ending, ExecutionReplay, Replay
 from whyloop.replay.survey import Row, Survey, Surveyor, survey
 from whyloop.replay.tuning import Curve, curves_of, rules_for, tune

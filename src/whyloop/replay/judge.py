@@ -1,4 +1,4 @@
-"""Judge a recorded run under other rules, without a model.
+"""Judge recorded runs under other rules, or under two sets of rules, without a model.
 
 A rule that is given replaces the recorded evaluations of its class, and all others keep theirs.
 """
@@ -6,7 +6,9 @@ A rule that is given replaces the recorded evaluations of its class, and all oth
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
 from whyloop.replay.recording import Recording, Run
@@ -165,3 +167,55 @@ def _rank(name: str) -> int:
     if name in _FIRST:
         return _FIRST.index(name)
     return len(_FIRST) + (_LAST.index(name) + 1 if name in _LAST else 0)
+
+
+class Comparison(Struct, frozen=True):
+    """One recorded run, judged under two sets of rules."""
+
+    agent_id: str
+    """The name of the session."""
+    first: Replay
+    """The run under the first rules."""
+    second: Replay
+    """The run under the second rules."""
+
+    @property
+    def differs(self) -> bool:
+        """True if an execution ends otherwise under the two."""
+        return any(
+            one.ending != other.ending or one.beyond != other.beyond
+            for one, other in zip(self.first.executions, self.second.executions, strict=True)
+        )
+
+    def __str__(self) -> str:
+        """Return both ends on one line."""
+        return f"{self.agent_id}: {_end(self.first)}; {_end(self.second)}"
+
+
+def _end(replay: Replay) -> str:
+    return "beyond the recording" if replay.beyond else str(replay.latest.ending)
+
+
+def compare(
+    runs: Iterable[Run], first: Rule | Iterable[Rule], second: Rule | Iterable[Rule]
+) -> list[Comparison]:
+    """Judge recorded runs under two sets of rules.
+
+    Args:
+        runs: The runs, in any form that `judge` takes.
+        first: A rule, or several.
+        second: The rule, or the rules, to compare with.
+    """
+    one, other = Rules(*_several(first)), Rules(*_several(second))
+    found = []
+    for run in runs:
+        recording = Recording.of(run)
+        if recording.executions:
+            found.append(Comparison(recording.agent_id, one.judge(recording), other.judge(recording)))
+    return found
+
+
+def _several(rules: Rule | Iterable[Rule]) -> Sequence[Rule]:
+    if isinstance(rules, Iterable):
+        return list(rules)
+    return [rules]

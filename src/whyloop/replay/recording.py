@@ -1,4 +1,4 @@
-"""The recording of a run: its executions, each as the transitions that made it."""
+"""The recording of a run: its executions, each as the transitions that made it; and how two runs differ."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from msgspec import Struct
 
 from whyloop.errors import ConfigurationError, SessionNotFoundError, SnapshotError
 from whyloop.replay.reconstruction import RecordedExecution, executions_of, has_work
+from whyloop.replay.result import Ending, ending_of
 from whyloop.stores.reading import FIRST_READ, Reading, imported, portions_after
 from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
+from whyloop.values import encoding
+from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.judgement import JudgedAlike
 from whyloop.values.state import AgentState
 from whyloop.values.step_transitions import AnyTransition
@@ -175,3 +178,122 @@ class _Reader:
         self._end(self._state)
         self._before = None
         return Recording(self._state.agent_id, tuple(self._executions))
+
+
+class Difference(Struct, frozen=True):
+    """The first step at which the decisions of two runs differ."""
+
+    step: int
+    """The number of the step in its execution."""
+    first: ContinuationOutcome | None
+    """The outcome of the step in the first run; None if that run did not take it."""
+    second: ContinuationOutcome | None
+    """The outcome of the step in the second run; None if that run did not take it."""
+    rules: tuple[str, ...] = ()
+    """The rules that decided differently."""
+    reason: str = ""
+    """Why the decisions differ, on one line."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the difference as plain data."""
+        document: dict[str, Any] = encoding.encode(self)
+        return document
+
+    def __str__(self) -> str:
+        """Return the step and the reason."""
+        return f"Step {self.step}: {self.reason}"
+
+
+def diff(first: Run, second: Run) -> Difference | None:
+    """Return the first step where the decisions of two runs differ, or None.
+
+    The latest executions are compared, as recorded.
+
+    Args:
+        first: A run, in any form that `judge` takes.
+        second: Another run.
+    """
+    one, other = _latest(first), _latest(second)
+    steps = [one.execution_steps, other.execution_steps]
+    for index in range(max(map(len, steps))):
+        outcomes = [each[index].outcome if index < len(each) else None for each in steps]
+        if (found := _difference(index + 1, *outcomes)) is not None:
+            return found
+    ends = ending_of(one), ending_of(other)
+    if _end_of(ends[0]) != _end_of(ends[1]):  # Decided in the middle of a step.
+        number = max(len(steps[0]), 1)
+        reason = f"the first run was {ends[0]}, the second {ends[1]}"
+        return Difference(
+            number, one.last_continuation_outcome, other.last_continuation_outcome, reason=reason
+        )
+    return None
+
+
+def _latest(run: Run) -> AgentState:
+    recording = Recording.of(run)
+    if not recording.executions:
+        raise ConfigurationError(f"session {recording.agent_id!r} has no step to compare: run it first")
+    return recording.executions[-1].after
+
+
+def _end_of(ending: Ending) -> tuple[object, ...]:
+    return ending.status, ending.stop_reason, ending.resolved_by
+
+
+def _difference(
+    number: int, one: ContinuationOutcome | None, other: ContinuationOutcome | None
+) -> Difference | None:
+    """Return how two outcomes of the same step differ; None if they decide alike."""
+    if one is None or other is None:
+        taken = other if one is None else one
+        if taken is None:
+            return None
+        lacking, has = ("first", "second") if one is None else ("second", "first")
+        reason = f"the {lacking} run did not take this step, the {has} {_decided(taken)}"
+        return Difference(number, one, other, reason=reason)
+    rules = _rules_that_differ(one, other)
+    alike = (one.decision, one.stop_reason, one.resolved_by) == (
+        other.decision,
+        other.stop_reason,
+        other.resolved_by,
+    )
+    if alike and not rules:
+        return None
+    if alike:
+        texts = [
+            f"{name} decided {_vote(one, name)} in the first run and {_vote(other, name)} in the second"
+            for name in rules
+        ]
+        return Difference(number, one, other, rules, "; ".join(texts))
+    reason = f"the first run {_decided(one)}, the second {_decided(other)}"
+    return Difference(number, one, other, rules, reason)
+
+
+def _rules_that_differ(one: ContinuationOutcome, other: ContinuationOutcome) -> tuple[str, ...]:
+    """Return the names of the rules that decided differently.
+
+    A rule that only one run has counts if it forbade.
+    """
+    names = dict.fromkeys(e.criterion for e in (*one.evaluations, *other.evaluations))
+    deciding = (one.resolved_by, other.resolved_by)
+    found = []
+    for name in names:
+        a, b = one.evaluation_for(name), other.evaluation_for(name)
+        if a is None or b is None:
+            differs = name in deciding
+        else:
+            differs = a.decision is not b.decision
+        if differs:
+            found.append(name)
+    return tuple(found)
+
+
+def _vote(outcome: ContinuationOutcome, name: str) -> str:
+    evaluation = outcome.evaluation_for(name)
+    return "nothing" if evaluation is None else f"{evaluation.decision} ({evaluation.reason})"
+
+
+def _decided(outcome: ContinuationOutcome) -> str:
+    verb = "continued" if outcome.should_continue else "paused" if outcome.pauses else "stopped"
+    why = f" ({outcome.stop_reason})" if outcome.stop_reason else ""
+    return f"{verb}{why} by {outcome.resolved_by}: {outcome.reason}"
