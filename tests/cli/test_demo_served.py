@@ -12,8 +12,8 @@ import pytest
 from tests.cli.shop import WHYLOOP, environment
 from tests.cli.test_serve import asked
 from whyloop import Session
-from whyloop.cli.demo.scenarios import SCENARIOS
-from whyloop.cli.demo.served import CLEANUP, agent_for
+from whyloop.cli.demo import agent_for
+from whyloop.cli.demo.scenarios import CLEANUP, SCENARIOS
 from whyloop.stores import MemoryStore
 from whyloop.values.continuation import Budget
 
@@ -41,7 +41,7 @@ def test_scenarios_run_live_and_ctrl_c_ends_them() -> None:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing waits in these tests."""
     rest = asyncio.sleep
-    monkeypatch.setattr("whyloop.cli.demo.served.asyncio.sleep", lambda _: rest(0))
+    monkeypatch.setattr("whyloop.cli.demo.asyncio.sleep", lambda _: rest(0))
     monkeypatch.setattr("whyloop.loop.local_world.asyncio.sleep", lambda _: rest(0))
 
 

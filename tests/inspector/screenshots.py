@@ -15,8 +15,8 @@ from msgspec.structs import replace as with_fields
 
 from tests.inspector.support import Inspector, inspecting
 from whyloop import Agent
-from whyloop.cli.demo.scenarios import SCENARIOS, Scenario, record
-from whyloop.cli.demo.served import CLEANUP, priced
+from whyloop.cli.demo import priced
+from whyloop.cli.demo.scenarios import CLEANUP, SCENARIOS, Scenario, record
 from whyloop.stores import MemoryStore
 from whyloop.testing import ScriptedModel
 from whyloop.values.state import AgentState

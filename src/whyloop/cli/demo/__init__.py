@@ -3,22 +3,43 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from itertools import chain, repeat
 from typing import Any
 
-from whyloop.cli.command import DEFAULT_SCENARIO
-from whyloop.cli.demo.scenarios import LOCAL, SCENARIOS, Scenario, play, play_local
-from whyloop.cli.demo.served import serve_demo
+from msgspec.structs import replace
+
+from whyloop.cli.command import DEFAULT_SCENARIO, HOST
+from whyloop.cli.demo.assistant import INSTRUCTIONS, PartnerDesk, SlowWorld
+from whyloop.cli.demo.scenarios import CLEANUP, LOCAL, SCENARIOS, Scenario, play, play_local
 from whyloop.cli.formats import program
 from whyloop.cli.narration import Narrator
-from whyloop.cli.terminal import USAGE_ERROR, CommandError, is_terminal, terminal
+from whyloop.cli.services import listen, serve_until_signal
+from whyloop.cli.terminal import USAGE_ERROR, CommandError, is_terminal, terminal, write_error
 from whyloop.errors import WhyloopError
 from whyloop.events import AgentEvent, AgentStepCompleted
+from whyloop.loop.agent import Agent
+from whyloop.sessions.session import Session
+from whyloop.stores.memory import MemoryStore
+from whyloop.stores.records import Summary
+from whyloop.testing import Reply, ScriptedModel, text
 from whyloop.values.state import AgentState
+from whyloop.values.text import counted
 from whyloop.wire.document import document
+
+# US dollars for a million tokens, so that the page has costs to show.
+READ_PRICE, WRITE_PRICE = Decimal(3), Decimal(15)
+SECONDS_BETWEEN_STARTS = 2.5
+# A colleague decides after at most this long; other questions wait for the person in front of the page.
+LONGEST_DECISION = 60.0
+# The last answer again and again, whatever else a person asks in the page.
+AFTERWARDS = text("The script of this demo ends here, so there is nothing more that I can do.")
 
 Play = Callable[[Callable[[AgentEvent], object]], AgentState]
 """A run whose events a view receives."""
@@ -37,7 +58,7 @@ def show_demo(args: argparse.Namespace) -> int:
         if args.scenario or args.model:
             option = "--serve shows every scenario" if args.serve else "--fleet has a script of its own"
             raise _refusal(f"{option}: leave out SCENARIO and --model")
-        return serve_demo(args) if args.serve else _show_fleet(args)
+        return _serve_scenarios(args) if args.serve else _show_fleet(args)
     chosen = list(SCENARIOS.values()) if name == "all" else [SCENARIOS[name]]
     if args.list:
         _print(_listing())
@@ -172,3 +193,104 @@ def _print(text: str) -> None:
 
 def _refusal(text: str) -> CommandError:
     return CommandError(text, USAGE_ERROR)
+
+
+# The scenarios live in the inspector, slowly enough to watch
+
+
+def _serve_scenarios(args: argparse.Namespace) -> int:
+    """Serve the scenarios until Ctrl-C, each as a session."""
+    scenarios = {each.name: each for each in (CLEANUP, *SCENARIOS.values()) if _can_be_watched(each)}
+    return asyncio.run(_serve(scenarios, HOST, args.port))
+
+
+def _can_be_watched(scenario: Scenario) -> bool:
+    """Return whether a scenario can be watched: one does not wait for days."""
+    return all(query.after == 0 for query in scenario.queries)
+
+
+async def _serve(scenarios: Mapping[str, Scenario], host: str, port: int) -> int:
+    from whyloop.server.app import AgentServer
+
+    agents = {name: agent_for(scenario) for name, scenario in scenarios.items()}
+
+    def agent_of(summary: Summary) -> Agent:
+        return agents.get(str(summary.metadata.get("scenario")), agents[DEFAULT_SCENARIO])
+
+    async with MemoryStore() as store:
+        server = AgentServer(store, agent_of, public=True, inspector=True)
+        listening = listen(host, port)
+        shown_host, shown_port = listening.getsockname()[:2]
+        write_error(f"http://{shown_host}:{shown_port}/  (open it in a browser; Ctrl-C ends the demo)")
+        async with _playing(store, agents, scenarios):
+            await serve_until_signal(server, listening)
+    return 0
+
+
+@asynccontextmanager
+async def _playing(
+    store: MemoryStore, agents: Mapping[str, Agent], scenarios: Mapping[str, Scenario]
+) -> AsyncIterator[None]:
+    """Run the scenarios in the background."""
+    playing = asyncio.create_task(_play_all(store, agents, scenarios))
+    try:
+        yield
+    finally:
+        playing.cancel()
+        await asyncio.gather(playing, return_exceptions=True)
+
+
+async def _play_all(
+    store: MemoryStore, agents: Mapping[str, Agent], scenarios: Mapping[str, Scenario]
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        for name, scenario in scenarios.items():
+            group.create_task(_play(store, agents[name], scenario))
+            await asyncio.sleep(SECONDS_BETWEEN_STARTS)
+    waiting = (await store.sessions(status="paused")).sessions
+    if waiting:
+        write_error(f"All scenarios have ended but {counted(len(waiting), 'session')}: decide in the page.")
+
+
+async def _play(store: MemoryStore, agent: Agent, scenario: Scenario) -> None:
+    """Run one scenario; its questions wait for the person in front of the page."""
+    metadata = {"scenario": scenario.name}
+    session = await Session.open(store, agent, scenario.name, create=True, metadata=metadata)
+    for query in scenario.queries:
+        state = await session.send(query.text)
+        decided = scenario.approval
+        while decided is not None and decided.after <= LONGEST_DECISION and state.pending_calls:
+            await asyncio.sleep(decided.after)
+            for pending in session.state.pending_calls:
+                await session.approve(pending.id, by=decided.by)
+            state = await session.resume()
+
+
+def agent_for(scenario: Scenario) -> Agent:
+    """Return the agent of a scenario, in real time and with costs."""
+    script = chain(priced(scenario.script), repeat(AFTERWARDS))
+    model = ScriptedModel(script)
+    agent = Agent(
+        model,
+        PartnerDesk(scenario.outages).tools(scenario.needs_approval),
+        instructions=INSTRUCTIONS,
+        name="partner-desk",
+        world=SlowWorld(model, scenario.tool_seconds),
+        stop_grace=0,
+        **scenario.options,
+    )
+    react = scenario.react
+    if react is not None:
+        agent.subscribe(lambda event: react(agent, event))
+    return agent
+
+
+def priced(script: Iterable[Reply | Exception]) -> Iterator[Reply | Exception]:
+    """Yield the replies of a script with their costs."""
+    for reply in script:
+        if not isinstance(reply, Reply):
+            yield reply
+            continue
+        usage = reply.usage
+        cost = (usage.input * READ_PRICE + usage.output * WRITE_PRICE) / 1_000_000
+        yield replace(reply, usage=replace(usage, cost=cost))

@@ -1,4 +1,4 @@
-"""The agents of the demo: an assistant for partners with its world, and the clerk of `--fleet`."""
+"""The agents of the demo: an assistant for partners with its worlds, and the clerk of `--fleet`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from whyloop.errors import ToolExecutionError
 from whyloop.loop.agent import Agent
-from whyloop.loop.local_world import LocalWorld
+from whyloop.loop.local_world import LocalWorld, SystemClock
 from whyloop.loop.world import Model
 from whyloop.testing import FakeClock
 from whyloop.tools.tool import Tool, ToolContext, ToolDefinition, tool
@@ -178,6 +178,33 @@ class DemoWorld(LocalWorld):
     async def _pause(self, seconds: float) -> None:
         """Let other tasks run, so that a paced run is exactly like a fast one."""
         await asyncio.sleep(seconds * self._pace)
+
+
+class SlowWorld(LocalWorld):
+    """Models write and tools work at the speed of real ones."""
+
+    def __init__(self, model: Model, tool_seconds: Mapping[str, float]) -> None:
+        super().__init__(model, SystemClock())
+        self._answers = model.respond
+        self._tool_seconds = {**TOOL_SECONDS, **tool_seconds}
+        self.respond = self._respond
+
+    async def _respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        await asyncio.sleep(FIRST_WORD_SECONDS)
+        async for item in self._answers(request):
+            if isinstance(item, TextDelta):
+                for word in PIECES.findall(item.text):
+                    yield TextDelta(word)
+                    await asyncio.sleep(1.5 / TOKENS_PER_SECOND)
+            elif isinstance(item, ModelResponse):
+                await asyncio.sleep(item.usage.output / TOKENS_PER_SECOND)
+                yield item
+
+    async def call_tool(
+        self, toolset: Toolset, tool: ToolDefinition, arguments: Mapping[str, Any], context: ToolContext
+    ) -> object:
+        await asyncio.sleep(self._tool_seconds[tool.name])
+        return await super().call_tool(toolset, tool, arguments, context)
 
 
 # The clerk for orders, on a script that any worker can continue

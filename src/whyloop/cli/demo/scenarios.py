@@ -133,11 +133,11 @@ _DAY = 24 * _HOUR
 ENROL = "Enter Aurora Data as a lead of the Nordic Growth program."
 
 
-def _search(query: str, kind: str, tokens: tuple[int, int], text: str = "") -> Reply:
+def _search(query: str, kind: str, tokens: tuple[int, int] = (0, 0), text: str = "") -> Reply:
     return call("search_entities", {"query": query, "kind": kind}, text=text, usage=Usage(*tokens))
 
 
-def _create(program: str, partner: str, tokens: tuple[int, int], text: str = "") -> Reply:
+def _create(program: str, partner: str, tokens: tuple[int, int] = (0, 0), text: str = "") -> Reply:
     arguments = {"program_id": program, "partner_id": partner}
     return call("create_program_lead", arguments, text=text, usage=Usage(*tokens))
 
@@ -160,8 +160,8 @@ _ALL = (
         queries=(Query(ENROL),),
         script=(
             calls(
-                _search("nordic growth", "program", (0, 0)),
-                _search("aurora", "partner", (0, 0)),
+                _search("nordic growth", "program"),
+                _search("aurora", "partner"),
                 text="I look up the program and the partner first.",
                 usage=Usage(412, 61),
             ),
@@ -332,6 +332,59 @@ _ALL = (
 )
 
 SCENARIOS = {scenario.name: scenario for scenario in _ALL}
+
+
+# A longer one, for a page on which people watch it
+
+
+def _turn(number: int, said: str, *wanted: Reply, reasoning: str = "") -> Reply:
+    """Return a reply; each request reads a little more than the one before."""
+    usage = Usage(1_800 + 290 * number, 40 + 25 * len(wanted))
+    return calls(*wanted, text=said, usage=usage, reasoning=reasoning)
+
+
+CLEANUP = Scenario(
+    name="lead-cleanup",
+    title="A long task reaches its limit of steps",
+    shows="Twenty steps with parallel calls, failures, a busy provider and two decisions of a person.",
+    queries=(Query("Clean up the leads of all programs: no copies, and every partner in Nordic Growth."),),
+    options={"max_steps": 20, "max_tokens": 120_000, "error_policy": ErrorPolicy.retry_tool_errors(2)},
+    needs_approval=("delete_program_lead",),
+    approval=Approval("Kim", after=6.0),
+    script=(
+        _turn(1, "I look at everything first.", _search("", "program"), _search("", "partner")),
+        _turn(2, "Now the leads.", _search("", "lead")),
+        _turn(3, "Nordic Growth has no leads yet. I begin with **Aurora Data**.", _create("prg-2", "par-2")),
+        RateLimitError("429: too many requests", retry_after=5),
+        _turn(4, "", _create("prg-2", "par-3"), _create("prg-2", "par-1")),
+        _turn(5, "I check the result.", _search("nordic", "lead")),
+        _turn(6, "Fjord Systems has two copies. I search for both.", _search("(copy", "lead")),
+        _turn(
+            7,
+            "The first copy can go.",
+            call("delete_program_lead", {"lead_id": "lead-2"}),
+            reasoning="lead-2 and lead-3 are copies of lead-1: same partner, same program.",
+        ),
+        _turn(8, "", _search("fjord", "lead")),
+        _turn(9, "I try the archive too.", call("delete_program_lead", {"lead_id": "lead-9"})),
+        _turn(10, "That lead is unknown. I look again.", _search("fjord", "lead"), _search("copy", "lead")),
+        _turn(11, "The second copy.", call("delete_program_lead", {"lead_id": "lead-3"})),
+        _turn(12, "Both copies are gone:\n\n- `lead-2`\n- `lead-3`", _search("(copy", "lead")),
+        _turn(13, "Now Cloud Alliance.", _search("cloud", "lead"), _search("cloud", "program")),
+        _turn(14, "", _create("prg-1", "par-2")),
+        _turn(15, "", _create("prg-1", "par-3")),
+        _turn(16, "I check both programs.", _search("cloud", "lead"), _search("nordic", "lead")),
+        _turn(17, "One more look at Polar Retail.", _search("polar", "lead")),
+        _turn(18, "And at Aurora Data.", _search("aurora", "lead")),
+        _turn(19, "One check before I sum up.", _search("", "lead")),
+        text(
+            "All leads are clean:\n\n"
+            "| program | leads |\n|---|---|\n| Cloud Alliance | 3 |\n| Nordic Growth | 3 |\n\n"
+            "Two copies were deleted, both approved by Kim.",
+            usage=Usage(7_900, 61),
+        ),
+    ),
+)
 
 
 # A real model
