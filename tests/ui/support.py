@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 import whyloop
 
 HERE = Path(__file__).parent
-GUIDE = HERE.parent.parent / "docs/chat-ui.md"
+GUIDE = HERE.parent.parent / "docs/own-chat-ui.md"
 PACKAGE = Path(whyloop.__file__).parent / "ui"
 README = PACKAGE / "README.md"
 SCHEMA = Path(whyloop.__file__).parent / "wire/schemas/ui_message.schema.json"
