@@ -36,7 +36,7 @@ SEEN_FROM_A_CLIENT = """## What a client can rely on
 - Numbered envelopes (`agent.status`, `agent.step.completed`, `agent.tool.*`, `agent.approval.*`,
   `agent.retry`) are sent under every preset. Their `seq` starts at 1 and increases by one within an
   execution, in any process. They are recorded before they are sent, so two different envelopes never have
-  the same number. After a gap, request [the envelopes after](server.md#following-a-session) the last one
+  the same number. After a gap, request [the envelopes after](server.md#follow-a-session) the last one
   that you have.
 - All other envelopes carry the `seq` of the last numbered one. `agent.step.started` and
   `agent.stream.chunk` are not recorded, so a replay does not have them. `chunk_index` orders chunks.
