@@ -186,11 +186,11 @@ def test_help_lists_every_command(capsys: Capsys, monkeypatch: pytest.MonkeyPatc
     ("line", "words"),
     [
         ("/nope", "unknown command /nope: /help lists the commands"),
-        ("/why", "nothing was asked yet"),
-        ("/undo", "nothing was asked yet"),
-        ("/fork", "nothing was asked yet"),
-        ("/usage", "nothing was asked yet"),
-        ("/resume", "nothing was asked yet"),
+        ("/why", "the session is empty: ask a question first"),
+        ("/undo", "the session is empty: ask a question first"),
+        ("/fork", "the session is empty: ask a question first"),
+        ("/usage", "the session is empty: ask a question first"),
+        ("/resume", "the session is empty: ask a question first"),
         ("/model openai:gpt-5", "the model is part of --agent"),
         ("Who?\n/why x", "invalid step 'x': use a number"),
         ("Who?\n/why 7", "step 7"),
@@ -244,7 +244,7 @@ def test_undo_of_every_question_leads_to_a_new_session(
 ) -> None:
     _, err = piped(capsys, monkeypatch, "Who?\nWhat?\n/undo\n/undo\n/undo\nWhere?\n")
     assert err.count("Went back") == 2
-    assert "nothing was asked yet" in err
+    assert "the session is empty: ask a question first" in err
     kept = sorted(questions_of(loaded(summary.agent_id)) for summary in sessions().sessions)
     assert kept == [["Where?"], ["Who?"], ["Who?", "What?"]]
 

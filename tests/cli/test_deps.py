@@ -73,9 +73,12 @@ def test_a_session_gets_its_deps_when_it_is_asked_and_when_it_is_resumed(capsys:
 @pytest.mark.parametrize(
     ("deps", "reason"),
     [
-        ("bank:number", "--deps bank:number: 7 is not a function of a session's summary"),
+        (
+            "bank:number",
+            "--deps bank:number: 7 is not a function: use one that takes the summary of a session",
+        ),
         ("bank:nothing", "--deps bank:nothing: bank has no 'nothing'; its functions are agent, after"),
-        ("bank", "--deps bank: write package.module:name"),
+        ("bank", "--deps bank: invalid path: write package.module:name"),
         ("bank:broken", "--deps: the function failed: OSError: no such bank"),
     ],
 )
@@ -114,7 +117,7 @@ def test_deps_can_read_the_metadata_of_a_chat(capsys: Capsys, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (("--metadata", "customer"), "--metadata customer: write key=value"),
+        (("--metadata", "customer"), "invalid --metadata 'customer': use key=value"),
         (("--metadata", "a=1", "--session", "x"), "--metadata is for a new session"),
     ],
 )

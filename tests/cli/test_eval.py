@@ -123,7 +123,7 @@ def test_results_are_shown_although_a_file_cannot_be_written(capsys: Capsys, tmp
     code, out, err = run(capsys, "eval", f"{module_of(tmp_path)}:good", "--junit", "missing/report.xml")
     assert code == 1
     assert "1 of 1 case passed" in out
-    assert "whyloop eval: missing/report.xml cannot be written" in err
+    assert "whyloop eval: cannot write missing/report.xml" in err
 
 
 def test_what_cases_print_is_not_part_of_the_json(capsys: Capsys, tmp_path: Path) -> None:

@@ -334,7 +334,7 @@ def test_a_stop_reason_is_an_exit_code(
         (["--model", MODEL, "--tools", "nowhere:x"], "--tools: module 'nowhere' not found"),
         (["--model", MODEL, "--tools", "my_tools.sub:x"], "--tools: module 'my_tools.sub' not found"),
         (["--model", MODEL, "--tools", "my_tools:x"], "my_tools has no 'x'; its tools are weather"),
-        (["--model", MODEL, "--tools", "my_tools:number"], "7 is neither a tool nor a function"),
+        (["--model", MODEL, "--tools", "my_tools:number"], "7 is not a tool: use a function"),
         (
             ["--model", MODEL, "--tools", "no_tools"],
             "no_tools has no tools: decorate its functions with @tool",
@@ -364,7 +364,7 @@ def test_what_cannot_start_is_one_clear_line(
 
 
 def test_an_empty_question(capsys: pytest.CaptureFixture[str]) -> None:
-    assert refused(capsys, " ", "--model", MODEL) == "the question is empty"
+    assert refused(capsys, " ", "--model", MODEL) == "the question is empty: write some text"
 
 
 @pytest.mark.parametrize(

@@ -162,9 +162,9 @@ def test_what_agents_did_is_listed(capsys: Capsys, monkeypatch: pytest.MonkeyPat
         (["--status", "asleep"], "invalid status 'asleep': choose from pending, in_progress"),
         (["--stop-reason", "tired"], "invalid stop_reason 'tired': choose from completed"),
         (["--limit", "0"], "invalid limit 0"),
-        (["--metadata", "user"], "--metadata user: write key=value"),
-        (["--metadata", "=ada"], "--metadata =ada: write key=value"),
-        (["--metadata", "user={}"], "--metadata user={}: only text, numbers, true, false and null"),
+        (["--metadata", "user"], "invalid --metadata 'user': use key=value"),
+        (["--metadata", "=ada"], "invalid --metadata '=ada': use key=value"),
+        (["--metadata", "user={}"], "invalid --metadata 'user={}': use text, a number, true, false or null"),
         (["--after", "nonsense"], "nonsense"),
     ],
 )

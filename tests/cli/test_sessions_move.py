@@ -147,7 +147,7 @@ def test_a_file_that_ends_too_early(capsys: Capsys, tmp_path: Path) -> None:
 
 def test_an_stdin_that_is_closed(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", None)
-    assert refused(capsys, "import", "-", code=2) == "there is nothing to read: stdin is closed"
+    assert refused(capsys, "import", "-", code=2) == "cannot read stdin, which is closed: name a file"
 
 
 def test_an_export_that_has_nowhere_to_go(capsys: Capsys) -> None:

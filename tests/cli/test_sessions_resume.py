@@ -137,8 +137,8 @@ def test_a_session_that_runs_elsewhere(capsys: Capsys) -> None:
     ("path", "words"),
     [
         (f"{HERE}:nobody", f"{HERE} has no 'nobody'; its agents are agent"),
-        (f"{HERE}:number", "7 is neither an agent nor a function that makes one"),
-        (f"{HERE}:NOW", "is neither an agent nor a function that makes one"),
+        (f"{HERE}:number", "7 is not an agent: use an Agent, or a function that makes one"),
+        (f"{HERE}:NOW", "is not an agent: use an Agent, or a function that makes one"),
         (f"{HERE}:broken", "broken() failed: OSError: no such model"),
         (HERE, "write package.module:name"),
         ("..x:y", "write package.module:name"),
@@ -237,7 +237,8 @@ def test_a_completed_session_cannot_continue(capsys: Capsys) -> None:
     agent_id = asked(greeting())
     words = refused(capsys, "resume", agent_id[:8], "--agent", f"{HERE}:greeting")
     assert words == (
-        f"there is nothing to resume: the session is completed. Ask: whyloop run '…' --session {agent_id[:8]}"
+        "there is nothing to resume: the session is completed. "
+        f"Ask a question: whyloop run '…' --session {agent_id[:8]}"
     )
 
 

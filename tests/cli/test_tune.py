@@ -76,7 +76,7 @@ def test_the_charts_are_written_as_a_page(capsys: Capsys, tmp_path: Path) -> Non
     assert "http" not in page
     code, _, err = run(capsys, "tune", "--html", "no/such/folder.html")
     assert code == 1
-    assert "cannot be written" in err
+    assert "cannot write" in err
 
 
 @pytest.mark.usefixtures("six_runs")

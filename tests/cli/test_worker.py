@@ -191,11 +191,11 @@ def test_a_server_continues_the_sessions_of_its_agent(crew: None, tmp_path: Path
     [
         (
             "crew:number",
-            "--agents crew:number: 7 is neither an agent nor a dict of agents by name, nor makes one",
+            "--agents crew:number: 7 is not an agent: use an Agent, a dict of agents by name, or a function",
         ),
         ("crew:renamed", "the agent under 'team' is named 'crew': create it with Agent(…, name='team')"),
         ("crew:nothing", "crew has no 'nothing'; its agents are alone"),
-        ("crew", "--agents crew: write package.module:name"),
+        ("crew", "--agents crew: invalid path: write package.module:name"),
     ],
 )
 def test_agents_that_cannot_be_found(capsys: Capsys, crew: None, path: str, error: str) -> None:

@@ -274,7 +274,7 @@ def test_the_options_of_temporal_need_its_address(capsys: Capsys) -> None:
 @pytest.mark.usefixtures("queue")
 def test_a_server_that_is_not_there_is_an_error_with_its_address(capsys: Capsys) -> None:
     assert main(["worker", "--agents", "crew:agents", "--temporal", "127.0.0.1:1"]) == 1
-    assert "Temporal cannot be reached at 127.0.0.1:1" in capsys.readouterr().err
+    assert "cannot reach Temporal at 127.0.0.1:1" in capsys.readouterr().err
 
 
 def test_a_session_stays_with_the_version_of_its_worker(temporal: TemporalServer, queue: str) -> None:

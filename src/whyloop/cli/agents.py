@@ -87,7 +87,9 @@ def find_agent(path: str) -> Agent[Any, Any]:
     value = _find(option, path)
     if not isinstance(value, Agent):
         text = shortened(repr(value), 80)
-        raise ConfigurationError(f"{option}: {text} is neither an agent nor a function that makes one")
+        raise ConfigurationError(
+            f"{option}: {text} is not an agent: use an Agent, or a function that makes one"
+        )
     return _named(value, path)
 
 
@@ -103,7 +105,8 @@ def find_agents(path: str) -> Mapping[str, Agent[Any, Any]]:
     ):
         text = shortened(repr(value), 80)
         raise ConfigurationError(
-            f"{option}: {text} is neither an agent nor a dict of agents by name, nor makes one"
+            f"{option}: {text} is not an agent: use an Agent, a dict of agents by name, or a function that "
+            "makes one of these"
         )
     for key, agent in agents.items():
         if _named(agent, key).name not in agents:  # Its sessions would have a name that no worker knows.
@@ -128,7 +131,9 @@ def find_deps(path: str | None) -> MakeDeps | None:
     make = _at(option, path, FunctionType)
     if not callable(make):
         text = shortened(repr(make), 80)
-        raise ConfigurationError(f"{option}: {text} is not a function of a session's summary")
+        raise ConfigurationError(
+            f"{option}: {text} is not a function: use one that takes the summary of a session"
+        )
     found: MakeDeps = make
     return found
 
@@ -251,7 +256,7 @@ def _at(option: str, path: str, kind: type) -> Any:
     """Return the value at "package.module:name"."""
     name, _, wanted = path.partition(":")
     if not all(name.split(".")) or not wanted:
-        raise ConfigurationError(f"{option}: write package.module:name")
+        raise ConfigurationError(f"{option}: invalid path: write package.module:name")
     return _attribute(option, _import(option, name), wanted, kind)
 
 
@@ -267,7 +272,7 @@ def _tools_at(path: str) -> list[AnyTool]:
     for candidate in tools:
         if not callable(candidate):
             text = shortened(repr(candidate), 80)
-            raise ConfigurationError(f"--tools {path}: {text} is neither a tool nor a function")
+            raise ConfigurationError(f"--tools {path}: {text} is not a tool: use a function")
     return tools
 
 

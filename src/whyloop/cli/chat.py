@@ -323,7 +323,9 @@ class Chat:
         try:
             self._resume(grants[0] if grants else None)
         except NotResumableError:
-            raise CommandError(f"there is nothing to resume: the run is {state.status}") from None
+            raise CommandError(
+                f"there is nothing to resume: the run is {state.status}. Ask the next question"
+            ) from None
 
     def quit(self, _: str) -> None:
         raise Leave
@@ -333,7 +335,7 @@ class Chat:
     def _asked(self) -> AnySession:
         """Return the session; refuse if nothing was asked in it yet."""
         if self._session is None or not self._session.state.messages:
-            raise ConfigurationError("nothing was asked yet")
+            raise ConfigurationError("the session is empty: ask a question first")
         return self._session
 
     def _open(self, agent_id: str | None) -> None:

@@ -145,7 +145,7 @@ STORE = option(
 )
 SESSION = option("id SESSION", "the session: its id, or the beginning of it")
 JSON = flag("--json", "print JSON")
-YES = flag("--yes", "do not ask")
+YES = flag("--yes", "delete without asking")
 NAMESPACE = (
     option("--namespace NAME", "Temporal's namespace (default: $TEMPORAL_NAMESPACE, else default)"),
     option("--task-queue NAME", f"Temporal's task queue of the workers (default: {TASK_QUEUE})"),

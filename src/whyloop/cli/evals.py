@@ -54,14 +54,14 @@ def _previous(path: str | None) -> EvalReport | None:
     try:
         return EvalReport.read(path)
     except OSError as error:
-        raise CommandError(f"{path} cannot be read: {error.strerror}") from None
+        raise CommandError(f"cannot read {path}: {error.strerror}") from None
 
 
 def _write(work: Callable[[], object], path: str) -> None:
     try:
         work()
     except OSError as error:
-        raise CommandError(f"{path} cannot be written: {error.strerror}") from None
+        raise CommandError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _show_progress(name: str, attempt: Attempt) -> None:

@@ -50,7 +50,7 @@ async def connect(args: argparse.Namespace, plugin: WhyloopPlugin) -> Client:
     try:
         config: dict[str, Any] = dict(ClientConfig.load_client_connect_config())
     except (RuntimeError, ValueError) as error:
-        raise ConfigurationError(f"the settings of Temporal cannot be read: {error}") from None
+        raise ConfigurationError(f"cannot read the settings of Temporal: {error}") from None
     config["target_host"] = args.temporal
     if args.namespace is not None:
         config["namespace"] = args.namespace
@@ -59,7 +59,7 @@ async def connect(args: argparse.Namespace, plugin: WhyloopPlugin) -> Client:
         await client.service_client.check_health()
     except (RuntimeError, ValueError, RPCError) as error:
         reason = shortened(str(error), 200)
-        raise CommandError(f"Temporal cannot be reached at {shortened(args.temporal)}: {reason}") from None
+        raise CommandError(f"cannot reach Temporal at {shortened(args.temporal)}: {reason}") from None
     return client
 
 

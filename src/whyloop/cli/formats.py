@@ -180,14 +180,14 @@ def _entry(word: str) -> tuple[str, PlainValue]:
     """Return the metadata entry "key=value"; the value is JSON or text."""
     key, equals, value = word.partition("=")
     if not key or not equals:
-        raise ConfigurationError(f"--metadata {shortened(word, 80)}: write key=value")
+        raise ConfigurationError(f"invalid --metadata {shortened(word, 80)!r}: use key=value")
     try:
         parsed = msgspec.json.decode(value)
     except (msgspec.DecodeError, RecursionError):
         return key, value
     if isinstance(parsed, dict | list):
         raise ConfigurationError(
-            f"--metadata {shortened(word, 80)}: only text, numbers, true, false and null are possible"
+            f"invalid --metadata {shortened(word, 80)!r}: use text, a number, true, false or null"
         )
     return key, parsed
 

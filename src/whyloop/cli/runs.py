@@ -108,7 +108,9 @@ async def _resume(
         except NotResumableError:
             status = session.state.status if session.state.messages else "new"
             ask = command_line(args, "run", "…", options=("--session", args.id))
-            raise CommandError(f"there is nothing to resume: the session is {status}. Ask: {ask}") from None
+            raise CommandError(
+                f"there is nothing to resume: the session is {status}. Ask a question: {ask}"
+            ) from None
 
     return exit_code(await _run_session(agent, args, args.id, work))
 
@@ -163,10 +165,10 @@ def _question(args: argparse.Namespace) -> str:
     question: str = args.question
     if question == "-":
         if sys.stdin is None:
-            raise ConfigurationError("the question is missing: stdin is closed")
+            raise ConfigurationError("the question is missing, and stdin is closed: write it as an argument")
         question = sys.stdin.read().strip()
     if not question.strip():
-        raise ConfigurationError("the question is empty")
+        raise ConfigurationError("the question is empty: write some text")
     return question
 
 

@@ -120,7 +120,9 @@ def _uvicorn() -> Any:
     try:
         import uvicorn
     except ImportError as error:
-        raise ConfigurationError(f'pip install "whyloop[server]" ({error})') from None
+        raise ConfigurationError(
+            f'the server needs an extra: pip install "whyloop[server]" ({error})'
+        ) from None
     return uvicorn
 
 

@@ -195,7 +195,7 @@ def _lines_of(path: str) -> Iterator[Iterable[str]]:
 
 def _stdin(errors: str = "strict") -> Iterable[str]:
     if sys.stdin is None:
-        raise CommandError("there is nothing to read: stdin is closed", USAGE_ERROR)
+        raise CommandError("cannot read stdin, which is closed: name a file", USAGE_ERROR)
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors=errors)
     return sys.stdin

@@ -68,7 +68,7 @@ def _write_page(path: str, text: str) -> None:
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise CommandError(f"{shortened(path)} cannot be written: {error.strerror}", FAILED) from None
+        raise CommandError(f"cannot write {shortened(path)}: {error.strerror}", FAILED) from None
     write_error(f"Charts are in {shortened(path)}")
 
 
