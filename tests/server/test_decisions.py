@@ -256,7 +256,7 @@ async def test_a_person_without_a_name_decides_nothing(
     nameless = Lab(store, agent, access=lambda _: Access(name))
     answer = await nameless.post(f"{path}/approve", {"question_id": pending["id"]})
     assert (answer.status, answer.error) == (500, "internal")
-    assert "the user is a text" in caplog.text
+    assert "use a string for user" in caplog.text
     assert (await lab.get(path)).json["pending_calls"] == [pending]
 
 

@@ -126,7 +126,7 @@ async def test_a_server_without_an_agent_shows_and_decides_and_runs_nothing(stor
 @pytest.mark.parametrize(
     ("store", "options", "words"),
     [
-        ("whyloop.db", {}, "sessions of a Store"),
+        ("whyloop.db", {}, "use a Store, such as"),
         (MemoryStore(), {"agent": "me"}, "an Agent or a function"),
         (MemoryStore(), {"origins": "https://example.com"}, "use a list, such as"),
         (MemoryStore(), {"origins": ["example.com"]}, "invalid origin 'example.com'"),

@@ -37,7 +37,9 @@ class Access(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not isinstance(self.user, str) or not isinstance(self.within, Mapping):
-            raise ConfigurationError(f"invalid Access {shortened(repr(self), 120)}: the user is a text")
+            raise ConfigurationError(
+                f"invalid Access {shortened(repr(self), 120)}: use a string for user and a mapping for within"
+            )
 
     def check(self, summary: Summary) -> None:
         """Raise `SessionNotFoundError` for a session that the client may not see.
@@ -51,7 +53,7 @@ class Access(Struct, frozen=True):
     def check_decision(self) -> None:
         """Raise 403 for a client that may not decide."""
         if not self.may_decide:
-            problem = "you may not approve, deny or grant anything here: this is for other people to decide"
+            problem = "you may not approve, deny or grant anything: ask a person with that right"
             raise BadRequestError(problem, 403, "may_not_decide")
 
 
@@ -122,7 +124,7 @@ class Admission:
     def counted(self, kind: Literal["requests", "streams"], count: int = 1) -> Iterator[None]:
         """Count a connection while it lasts; raise 503 if there are too many."""
         if self._counts[kind] + count > getattr(self._limits, kind):
-            raise BadRequestError(f"the server has too many {kind} at once. Try again", 503, "busy")
+            raise BadRequestError(f"the server has too many {kind} at once: try again later", 503, "busy")
         self._counts[kind] += count
         try:
             yield

@@ -161,7 +161,9 @@ class Api:
         body: inputs.NewSession = call.body
         metadata = {**body.metadata, **call.access.within}
         if len(msgspec.json.encode(metadata)) > inputs.LARGEST_METADATA:
-            raise BadRequestError(f"metadata has at most {inputs.LARGEST_METADATA:,} bytes", 413, "too_large")
+            raise BadRequestError(
+                f"the metadata is too large: use at most {inputs.LARGEST_METADATA:,} bytes", 413, "too_large"
+            )
         agent_id = self._new_id(call, body.agent_id)
 
         async def work() -> Tagged:
@@ -341,7 +343,11 @@ class Api:
                 return bodies.Authorization(
                     **channels.authorize(body.socket_id, body.channel_name, user=user)
                 )
-        raise BadRequestError("not a channel that you may subscribe to", 403, "not_authorized")
+        raise BadRequestError(
+            "you may not subscribe to this channel: use that of a session that you may see",
+            403,
+            "not_authorized",
+        )
 
     # Parts of operations
 
@@ -406,7 +412,9 @@ class Api:
             found = self._choose_agent(summary)
             agent = await found if inspect.isawaitable(found) else found
         if not isinstance(agent, Agent):
-            raise TypeError(f"the function that finds an Agent returned {shortened(repr(agent), 80)}")
+            raise TypeError(
+                f"the function that finds an Agent returned {shortened(repr(agent), 80)} instead of one"
+            )
         return agent
 
 

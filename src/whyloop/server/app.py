@@ -128,7 +128,7 @@ class AgentServer:
         engine: Engine | None = None,
     ) -> None:
         if not isinstance(store, Store):
-            raise ConfigurationError(f"invalid store {store!r:.80}: a server shows the sessions of a Store")
+            raise ConfigurationError(f"invalid store {store!r:.80}: use a Store, such as SqliteStore(path)")
         if agent is not None and not isinstance(agent, Agent) and not callable(agent):
             raise ConfigurationError(
                 f"invalid agent {agent!r:.80}: use an Agent or a function that finds one"
@@ -321,7 +321,7 @@ class AgentServer:
                 access = await self._admission.admit(websocket, acts=True)
                 operation, found = self._operation("GET", _segments_of(websocket.scope))
                 if not operation.has_socket:
-                    raise BadRequestError("not the path of a WebSocket", 404, "not_found")
+                    raise BadRequestError("this path has no WebSocket: see /openapi.json", 404, "not_found")
                 query = query_of(websocket, operation.query)
                 serve = await self._serving(Call(access, found.get("agent_id", ""), query), operation, held)
             except Exception as error:

@@ -29,6 +29,7 @@ from whyloop.stores.live import Watcher, live
 from whyloop.stores.reading import OneSession, Reading, read_end
 from whyloop.stores.records import RequestKey
 from whyloop.values.state import AgentStatus
+from whyloop.values.text import counted
 from whyloop.wire import ag_ui, vercel
 from whyloop.wire.ag_ui import AgUiHistory, AgUiStream
 from whyloop.wire.protocol_stream import ProtocolStream
@@ -203,7 +204,8 @@ class ChatApi(InspectionApi):
                 decided = await self.deny(replace(call, body=inputs.Deny(question_id, each.reason)))
             waiting = decided.body.pending_calls
         if waiting:
-            raise BadRequestError(f"{len(waiting)} questions are still open", 409, "not_decided")
+            missing = counted(len(waiting), "more decision")
+            raise BadRequestError(f"the run waits for {missing}: send all of them", 409, "not_decided")
         try:
             await self.resume(replace(call, body=inputs.Resume()))
         except NotResumableError:  # A recovery may have been faster, up to the end.

@@ -84,7 +84,7 @@ class LiveStream:
         if not query.with_list and not query.session:
             raise BadRequestError("nothing to follow: give list=true, or a session")
         if len(set(query.session)) < len(query.session):
-            raise BadRequestError("a session was given twice")
+            raise BadRequestError("a session was given twice: give each once")
         self._changes, self._access = changes, access
         self._open, self._redaction = follow, redaction
         self._with_list = query.with_list
@@ -200,7 +200,7 @@ class SessionChanges:
             while not self._closed.is_set():
                 changed = self._changed
                 if position < self._forgotten:
-                    raise StoreError("the client is too slow for the changes of the list")
+                    raise StoreError("the client is too slow for the changes of the list: connect again")
                 news = [change for change in self._since(position) if _may_see(access, change.summary)]
                 position = self._count
                 if news:

@@ -220,7 +220,7 @@ def query_of(connection: HTTPConnection, kind: type) -> Any:
         if name in lists:
             values[name].append(text)
         elif name in given:
-            raise BadRequestError("a parameter of the query was repeated")
+            raise BadRequestError(f"the parameter {shortened(name, 60)!r} was repeated: give it once")
         elif text != "":
             values[name] = _plain_value(text, plain.get(name))
         given.add(name)
@@ -274,9 +274,9 @@ async def read_body(request: Request, seconds: float) -> bytes:
             async for piece in request.stream():
                 read += piece
                 if len(read) > LARGEST_BODY:
-                    raise BadRequestError(f"a request has at most {LARGEST_BODY:,} bytes", 413, "too_large")
+                    raise BadRequestError(f"body too large: {LARGEST_BODY:,} bytes at most", 413, "too_large")
     except TimeoutError:
-        problem = f"the body did not arrive within {seconds:g} seconds"
+        problem = f"the body did not arrive within {seconds:g} seconds: send the request again"
         raise BadRequestError(problem, 408, "too_slow") from None
     return bytes(read)
 
@@ -289,11 +289,11 @@ def body_of(request: Request, read: bytes, kind: type, *, is_form: bool = False)
     if is_form and sent_as == "application/x-www-form-urlencoded":
         return _converted(dict(parse_qsl(read.decode("latin-1"))), kind)
     if sent_as != "application/json":
-        raise BadRequestError("a body must be JSON: send content-type: application/json", 415, "not_json")
+        raise BadRequestError("invalid content-type: send JSON as application/json", 415, "not_json")
     try:
         data = _decoded(read)
     except UnicodeError:
-        raise BadRequestError("a body must be JSON in UTF-8, and this one is not") from None
+        raise BadRequestError("invalid body: send JSON in UTF-8") from None
     except RecursionError:
         raise _too_deep() from None
     if is_too_deep(data):

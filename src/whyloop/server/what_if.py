@@ -155,14 +155,18 @@ def _judged(
 
 def _execution(recording: Recording, execution_id: str | None) -> RecordedExecution:
     if not recording.executions:
-        raise BadRequestError("the session has no step to judge", 404, "nothing_to_judge")
+        raise BadRequestError("the session has no step to judge: run it first", 404, "nothing_to_judge")
     if execution_id is None:
         return recording.executions[-1]
     for execution in recording.executions:
         if execution.after.execution.id == execution_id:
             return execution
     named = shortened(execution_id, 60)
-    raise BadRequestError(f"the session has no execution {named!r} to judge", 404, "no_such_execution")
+    raise BadRequestError(
+        f"unknown execution {named!r}: use the id of one that has run in this session",
+        404,
+        "no_such_execution",
+    )
 
 
 def _rules_of(query: WhatIfQuery) -> Iterator[Rule]:
