@@ -348,9 +348,12 @@ async def test_leaving_after_the_response_closes_the_connection() -> None:
         ({"max_concurrency": "8"}, "invalid max_concurrency '8': use a whole number"),
         ({"max_concurrency": 1.5}, "invalid max_concurrency 1.5: use a whole number"),
         ({"max_concurrency": True}, "invalid max_concurrency True: use a whole number"),
-        ({"headers": {"x-team": 7}}, "header 'x-team': names and values are text"),
-        ({"headers": {"x-team": "a\r\nb: c"}}, "header 'x-team' has characters in it that cannot be sent"),
-        ({"headers": {"": "a"}}, "header '' has characters"),
+        ({"headers": {"x-team": 7}}, "invalid header 'x-team': use strings for its name and value"),
+        (
+            {"headers": {"x-team": "a\r\nb: c"}},
+            "invalid header 'x-team': use an ASCII name, and no line breaks",
+        ),
+        ({"headers": {"": "a"}}, "invalid header '': use an ASCII name"),
     ],
 )
 def test_options_that_cannot_work(options: dict[str, Any], words: str) -> None:

@@ -309,7 +309,9 @@ async def test_a_request_too_many_and_one_too_few(path: Path) -> None:
     with pytest.raises(ScriptError, match=r"run.jsonl has 1 exchange left that no request asked for"):
         replay.assert_finished()
     await agent_on(replay).run("Hi")
-    with pytest.raises(ScriptError, match=r"run.jsonl has 1 exchange, and one more is asked for: .*Hi"):
+    with pytest.raises(
+        ScriptError, match=r"run.jsonl has only 1 exchange, and the agent made one more request: .*Hi"
+    ):
         await agent_on(replay).run("Hi")
 
 
@@ -326,7 +328,7 @@ def test_a_broken_file_names_the_line(path: Path) -> None:
 
 
 def test_a_file_that_is_not_there(path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"run.jsonl cannot be read: No such file"):
+    with pytest.raises(ConfigurationError, match=r"cannot read the recording .*run.jsonl: No such file"):
         ReplayModel(path)
 
 

@@ -15,7 +15,7 @@ from whyloop.models.presets import load
 from whyloop.rules.classification import model_failure
 from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.model import Delta, ModelRequest, ModelResponse, ModelSource, OutputMode
-from whyloop.values.text import shortened
+from whyloop.values.text import counted, shortened
 
 DEFAULT_ERRORS = (ErrorType.RATE_LIMIT, ErrorType.TIMEOUT, ErrorType.MODEL)
 
@@ -34,7 +34,9 @@ class FallbackModel:
 
     def __init__(self, *models: Model | str, on: Iterable[ErrorType | str] = DEFAULT_ERRORS) -> None:
         if len(models) < 2:
-            raise ConfigurationError("a fallback needs two models or more")
+            raise ConfigurationError(
+                f"a fallback of {counted(len(models), 'model')} cannot switch: use two or more"
+            )
         self.models = tuple(load(model) if isinstance(model, str) else model for model in models)
         """The models, in the order in which they are asked."""
         self.on = _error_types(on)
@@ -73,7 +75,7 @@ def _error_types(kinds: Iterable[ErrorType | str]) -> frozenset[ErrorType]:
     try:
         return frozenset(ErrorType(kind) for kind in ([kinds] if isinstance(kinds, str) else kinds))
     except ValueError as error:
-        raise ConfigurationError(f"on: {error}; there are {', '.join(ErrorType)}") from None
+        raise ConfigurationError(f"invalid on: {error}: use {', '.join(ErrorType)}") from None
 
 
 def _switch(model: Model, failure: Failure, following: Model) -> str:

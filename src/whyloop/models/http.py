@@ -262,9 +262,11 @@ def _checked(headers: Mapping[str, str]) -> dict[str, str]:
     """Return headers that can be sent, in lower case, so that they replace ours."""
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str):
-            raise ConfigurationError(f"header {name!r}: names and values are text")
+            raise ConfigurationError(f"invalid header {name!r}: use strings for its name and value")
         if not name.isascii() or not (name + value).isprintable() or not name.strip():
-            raise ConfigurationError(f"header {name!r} has characters in it that cannot be sent")
+            raise ConfigurationError(
+                f"invalid header {name!r}: use an ASCII name, and no line breaks or control characters"
+            )
     return {name.lower(): value for name, value in headers.items()}
 
 

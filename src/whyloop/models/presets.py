@@ -403,5 +403,7 @@ def _key(provider: str, preset: Preset, given: str | None, *, own_address: bool)
             f"missing key for {provider}: set the environment variable {preset.key}, or in Python api_key=…"
         )
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigurationError(f"invalid key for {provider}: it has characters that are not allowed")
+        raise ConfigurationError(
+            f"invalid key for {provider}: use ASCII characters without spaces and line breaks"
+        )
     return key or None

@@ -207,7 +207,9 @@ class ReplayModel:
         ]
         if not self._left:
             size = counted(self._total, "exchange")
-            raise ScriptError(f"{self.path.name} has {size}, and one more is asked for: {_ending(ours)}")
+            raise ScriptError(
+                f"{self.path.name} has only {size}, and the agent made one more request: {_ending(ours)}"
+            )
         differences: list[str] = []
         for index, exchange in enumerate(self._left):
             theirs = _named_texts(exchange.messages, exchange.tools, exchange.instructions)
@@ -223,7 +225,7 @@ def _read(path: Path) -> list[Exchange]:
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
-        raise ConfigurationError(f"the recording {path} cannot be read: {error.strerror}") from None
+        raise ConfigurationError(f"cannot read the recording {path}: {error.strerror}") from None
     exchanges = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
