@@ -8,7 +8,7 @@ import { answer, envelope, question } from "./platform.mjs";
 const LONG = 20_000;
 const ENVELOPES = 1_000;
 const ROUNDS = 15;
-const MOST = 2; // A cost that grows with the history is a hundred times as much.
+const MOST = 5; // A cost that grows with the history is thirty times as much or more.
 
 /** The envelopes of a run that streams text and calls a tool in each step. */
 function* envelopesOf(id) {

@@ -6,11 +6,12 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.async_api import Error as PlaywrightError
 
 from tests.real.browser import SHARES_BROWSER, open_page
 from tests.server.streams_support import Serving, serving
@@ -276,6 +277,27 @@ async def test_a_failure_is_shown_and_explained() -> None:
         await stage.window.page.click("text=Why?")
         await stage.window.has("pre.trace", "no <b>model</b>")
         assert await stage.window.page.evaluate(MARKUP) == 0
+
+
+async def test_an_explanation_stays_when_the_history_arrives_after_it() -> None:
+    async with opened(ModelError("no model")) as stage:
+        page, arrives = stage.window.page, asyncio.Event()
+
+        async def hold(route: Any) -> None:
+            if route.request.method == "GET":
+                await arrives.wait()
+            with suppress(PlaywrightError):  # The page has given up a request for a newer one.
+                await route.continue_()
+
+        async with page.expect_response(lambda response: "/messages" in response.url):
+            await page.reload()
+        await page.route("**/messages*", hold)
+        await stage.window.ask("Hello?")
+        await page.click("text=Why?")
+        await stage.window.has("pre.trace", "no model")
+        await page.evaluate("document.querySelector('pre.trace').className = 'trace drawn-first'")
+        arrives.set()
+        await stage.window.has("pre.trace:not(.drawn-first)", "no model")
 
 
 async def test_a_history_that_cannot_be_loaded_is_an_error_on_the_page() -> None:
