@@ -306,8 +306,9 @@ async def test_a_fork_that_runs_is_loaded_with_the_history_before_it(store: Stor
     await lab.post("/sessions/chat/fork", {"agent_id": "fork"})
     fork = Chatting(lab, "fork")
     (question,) = (await lab.get("/sessions/fork")).json["pending_calls"]
-    waiting = (await fork.vercel_messages())[-1]["parts"][-1]
+    waiting, why = (await fork.vercel_messages())[-1]["parts"][-2:]
     assert (waiting["state"], waiting["approval"]["id"]) == ("approval-requested", question["id"])
+    assert why["data"]["resolved_by"] == "ApprovalRequired"
     sent = {"id": "fork", "messages": [answered(True, question["id"])]}
     await lab.post("/vercel", sent, until=b"One, ")
     assert [each["role"] for each in await fork.vercel_messages()] == ["user", "assistant"]

@@ -230,8 +230,12 @@ async def test_a_fork_asks_again_about_what_waits(store: Store) -> None:
     late = await lab.post("/sessions/copy/approve", {"question_id": shown["pending_calls"][0]["id"]})
     assert late.status == 409
     events = (await lab.get("/sessions/copy/events")).json["events"]
-    assert [each["event"] for each in events[-2:]] == ["agent.approval.requested"] * 2
-    assert beside.numbered == events[-2:]
+    asked, status = ["agent.approval.requested"] * 2, "agent.status"
+    assert [each["event"] for each in events[-3:]] == [*asked, status]
+    assert [each["seq"] for each in events[-3:]] == [1, 2, 3]
+    assert events[-1]["data"]["status"] == "paused"
+    assert events[-1]["data"]["resolved_by"] == "ApprovalRequired"
+    assert beside.numbered == events[-3:]
 
 
 async def test_a_fork_after_a_step_that_is_not_there_is_refused(store: Store) -> None:

@@ -249,6 +249,37 @@ async def test_a_fork_continues_on_its_own(store: Store) -> None:
     assert (whole.agent_id, list(whole.messages)) == ("copy", list(state.messages))
 
 
+async def test_a_fork_that_waits_says_why(store: Store) -> None:
+    session = await Session.open(store, agent_with(call("echo"), call("pay", {"amount": 7}), "paid"))
+    paused = await session.send("go")
+    fork = await store.fork(session.agent_id)
+    assert (fork.status, fork.outcome.pauses) == ("paused", True)
+    assert fork.outcome.resolved_by == "ApprovalRequired"
+    assert [each.criterion for each in fork.outcome.evaluations] == [
+        each.criterion for each in paused.outcome.evaluations
+    ]
+    assert fork.explain().startswith("Paused in step 2. ApprovalRequired decided: pay waits for approval.")
+    (listed,) = (await store.sessions(status="paused", resolved_by="ApprovalRequired", limit=1)).sessions
+    assert (listed.agent_id, listed.reason) == (fork.agent_id, "pay waits for approval")
+    assert await store.load(fork.agent_id) == fork
+    branch = await Session.open(store, agent_with("paid"), fork.agent_id)
+    await branch.approve(branch.state.pending_calls[0].id)
+    assert (await branch.resume()).last_response == "paid"
+
+
+async def test_a_fork_of_a_session_that_was_stopped_in_a_pause_can_continue(store: Store) -> None:
+    session = await Session.open(store, agent_with(call("pay", {"amount": 7}), "paid"))
+    await session.send("go")
+    await session.request_stop("not today")
+    assert (await store.load(session.agent_id)).stop_reason == "user_requested"
+    fork = await store.fork(session.agent_id)
+    assert (fork.status, fork.outcome.resolved_by) == ("paused", "ApprovalRequired")
+    branch = await Session.open(store, agent_with("paid"), fork.agent_id)
+    await branch.approve(branch.state.pending_calls[0].id)
+    ended = await branch.resume()
+    assert (ended.status, ended.last_response) == ("completed", "paid")
+
+
 @pytest.mark.parametrize("step", [0, -1, 3, 99])
 async def test_a_fork_needs_a_step_of_the_session(store: Store, step: int) -> None:
     session = await Session.open(store, agent_with(call("echo"), "done"))

@@ -38,7 +38,7 @@ from whyloop.values.judgement import Judged
 from whyloop.values.state import AgentState
 from whyloop.values.step import Interruption
 from whyloop.values.step_transitions import AnyTransition
-from whyloop.values.transitions import StopRequested
+from whyloop.values.transitions import Forked, StopRequested
 
 _FORBID = ContinuationDecision.FORBID_CONTINUATION
 _REQUEST = ContinuationDecision.REQUEST_CONTINUATION
@@ -218,12 +218,27 @@ def stop_transitions(
     """
     request = StopRequested(now, reason=reason, key=key)
     forbids = StopRequestedCheck().explain(request.apply_to(state))
+    return [request, Judged(now, outcome=_changed_outcome(state, forbids))]
+
+
+def fork_transitions(state: AgentState, fork: Forked) -> list[AnyTransition]:
+    """Return a fork, with the pause if it asks a person; no agent evaluates it.
+
+    Criteria about limits and the answer keep their latest evaluation.
+    """
+    if not fork.questions:
+        return [fork]
+    after = fork.apply_to(state)
+    changed = [check.explain(after) for check in (StopRequestedCheck(), ApprovalRequired())]
+    return [fork, Judged(fork.at, outcome=_changed_outcome(state, *changed))]
+
+
+def _changed_outcome(state: AgentState, *changed: ContinuationEvaluation) -> ContinuationOutcome:
+    """Return the latest outcome of a session with other evaluations of some criteria."""
     last = state.last_continuation_outcome or (state.current_step.outcome if state.current_step else None)
-    earlier = last.evaluations if last is not None else ()
-    evaluations = [forbids if e.criterion == forbids.criterion else e for e in earlier]
-    if forbids not in evaluations:
-        evaluations.insert(0, forbids)
-    return [request, Judged(now, outcome=resolve(tuple(evaluations), wrap_up=state.wrap_up))]
+    new = {evaluation.criterion: evaluation for evaluation in changed}
+    kept = [new.pop(e.criterion, e) for e in (last.evaluations if last is not None else ())]
+    return resolve((*new.values(), *kept), wrap_up=state.wrap_up)
 
 
 def refuse_contradictions(criteria: Sequence[object]) -> None:

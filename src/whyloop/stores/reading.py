@@ -12,6 +12,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
+from functools import reduce
 from typing import Any, Protocol
 
 import msgspec
@@ -19,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, ConflictError, SessionNotFoundError, SnapshotError
+from whyloop.rules.criteria import fork_transitions
 from whyloop.stores.live import reading_turns
 from whyloop.stores.records import Checkpoint, Entry, Stored, Summary, checked_id, entries_of
 from whyloop.values.decisions import fork_questions
@@ -28,7 +30,7 @@ from whyloop.values.snapshot import check_open_step
 from whyloop.values.state import AgentState
 from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.text import counted
-from whyloop.values.transitions import Forked
+from whyloop.values.transitions import Forked, apply
 from whyloop.wire.journal import (
     JournalEntry,
     decode_entries,
@@ -359,7 +361,8 @@ async def fork_session(
         questions=fork_questions(state, new_id),
         key=key,
     )
-    return fork.apply_to(state), [*copied, Entry(encode_entry([fork], state))]
+    transitions = fork_transitions(state, fork)
+    return reduce(apply, transitions, state), [*copied, Entry(encode_entry(transitions, state))]
 
 
 def _refuse_step(step: int, state: AgentState, at_end: bool) -> None:

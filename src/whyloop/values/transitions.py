@@ -92,7 +92,7 @@ class Restored(Transition, frozen=True, tag="restored", kw_only=True):
 class Forked(Transition, frozen=True, tag="forked", kw_only=True):
     """The start of a session that branches off another one.
 
-    Every call without a result is asked about again.
+    Every call without a result is asked about again; a `Judged` with the pause follows.
     """
 
     identity: str
@@ -130,9 +130,14 @@ class Forked(Transition, frozen=True, tag="forked", kw_only=True):
             metadata={**state.metadata, "forked_from": origin},
             state_info=replace(state.state_info, started_at=self.at, updated_at=self.at),
             open_step=step,
-            last_continuation_outcome=None if self.questions else state.last_continuation_outcome,
             execution=replace(
-                state.execution, id=self.execution_id, last_seq=self.numbered, question=None, recoveries=0
+                state.execution,
+                id=self.execution_id,
+                last_seq=self.numbered,
+                question=None,
+                recoveries=0,
+                # The request was to stop the original.
+                stop_request=None if self.questions else state.execution.stop_request,
             ),
         )
 
