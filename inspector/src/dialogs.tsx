@@ -2,7 +2,7 @@
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 export interface Action {
   title: string;
@@ -39,7 +39,8 @@ function ActionDialog({ action }: { action: Action }) {
   const [problem, setProblem] = useState("");
   const [isBusy, setBusy] = useState(false);
   const [isOver, setOver] = useState(false);
-  useEffect(() => dialog.current?.showModal(), []);
+  // Before the first paint, so that no key that one presses at once is lost.
+  useLayoutEffect(() => dialog.current?.showModal(), []);
   const close = (): void => {
     dialog.current?.close();
     asked.value = null;

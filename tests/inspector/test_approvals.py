@@ -235,6 +235,7 @@ async def test_a_question_is_decided_with_keys_alone() -> None:
         await page.keyboard.press("Tab")
         await expect(page.locator(":focus")).to_have_text("Approve")
         await page.keyboard.press("Enter")
+        await expect(page.get_by_role("dialog")).to_be_visible()
         await page.get_by_label("Your name").focus()
         await page.keyboard.press("Enter")
         await expect(page.get_by_text("Approved by")).to_be_visible()

@@ -68,6 +68,16 @@ async def expect_headline(inspector: Inspector, text: str) -> None:
 # Why
 
 
+async def test_long_metadata_leaves_room_for_the_id_of_the_session() -> None:
+    state = AgentState(agent_id="order-of-17-apples", metadata={"note": "long " * 400})
+    store = await stored(await record([answer()], state=state))
+    async with inspecting(store) as inspector:
+        await inspector.show("#/s/order-of-17-apples")
+        name = inspector.page.locator(".crumbs b")
+        await expect(name).to_have_text("order-of-17-apples")
+        assert await name.evaluate("(name) => name.scrollWidth <= name.clientWidth")
+
+
 async def test_the_headline_says_why_in_plain_words() -> None:
     script: list[Reply | Exception] = [
         turn(1, "a"),
