@@ -18,7 +18,8 @@ from whyloop import (
     ToolCallPresenceCheck,
 )
 from whyloop.errors import ConfigurationError
-from whyloop.testing import assert_stopped
+from whyloop.testing import assert_stopped, call, calls
+from whyloop.tools.tool import Tool
 
 FORBID = ContinuationDecision.FORBID_CONTINUATION
 REQUEST = ContinuationDecision.REQUEST_CONTINUATION
@@ -128,6 +129,22 @@ class UnprintableError(Exception):
 def test_an_error_that_cannot_be_printed_is_still_a_forbid() -> None:
     outcome = ContinuationCriteria(Raises(UnprintableError())).evaluate(session())
     assert outcome.stop_reason is StopReason.ERROR_FORBADE
+
+
+async def test_a_call_that_waits_for_a_person_has_no_result_that_awaits_the_model() -> None:
+    def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    one, both = call("pay", {"amount": 1}), calls(call("pay", {"amount": 1}), call("pay", {"amount": 2}))
+    for reply, text in (
+        (one, "1 tool call has no result yet"),
+        (both, "2 tool calls have no result yet"),
+    ):
+        state = await scripted(reply, tools=[Tool(pay, needs_approval=True)]).run("go")
+        said = state.outcome.evaluation_for(ToolCallPresenceCheck)
+        assert said is not None
+        assert (said.decision, said.reason) == ("request", text)
 
 
 async def test_a_run_whose_criterion_raises_ends_failed_with_that_trace() -> None:

@@ -98,6 +98,10 @@ class ToolCallPresenceCheck(Criterion):
         if step is None:
             return self._NO_STEP
         if calls := len(step.tool_calls):
+            if isinstance(step, OpenStep) and not step.is_done:
+                left = sum(not call.is_done for call in step.calls)
+                text = f"{counted(left, 'tool call')} {'has' if left == 1 else 'have'} no result yet"
+                return self._evaluation(_REQUEST, text, calls)
             if calls == 1:
                 return self._ONE
             return self._evaluation(
