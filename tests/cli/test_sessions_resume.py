@@ -174,6 +174,14 @@ def test_an_agent_is_complete(capsys: Capsys) -> None:
     assert words == "--agent names a complete agent: leave out --model, --max-steps"
 
 
+@pytest.mark.parametrize("option", ["--max-steps", "--max-tokens", "--timeout"])
+def test_a_limit_of_zero_is_not_ignored(capsys: Capsys, option: str) -> None:
+    words = refused(capsys, "run", "Hi", "--agent", f"{HERE}:greeting", option, "0", code=2)
+    assert words == f"--agent names a complete agent: leave out {option}"
+    words = refused(capsys, "run", "Hi", "--agent", "x", "--temporal", "127.0.0.1:1", option, "0", code=2)
+    assert words == f"the workers have the agents and their deps: leave out {option}"
+
+
 # resume
 
 

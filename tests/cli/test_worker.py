@@ -207,6 +207,22 @@ def test_it_runs_at_least_one_session_at_once(capsys: Capsys, crew: None) -> Non
     assert "invalid --at-once 0: use a number from 1 on" in refused(capsys, *argv, code=2)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--namespace", "x"),
+        ("--task-queue", "x"),
+        ("--drain", "0"),
+        ("--tool-queue", "work=x"),
+        ("--deployment", "crew:1"),
+        ("--tools-only",),
+    ],
+)
+def test_the_options_of_temporal_need_its_address(capsys: Capsys, crew: None, given: tuple[str, ...]) -> None:
+    error = refused(capsys, "worker", "--agents", "crew:agents", *given, code=2)
+    assert f"{given[0]} needs --temporal ADDRESS" in error
+
+
 def _wait_for_file(path: Path, process: subprocess.Popen[str]) -> None:
     while not (path.exists() and path.read_text(encoding="utf-8")):
         assert process.poll() is None

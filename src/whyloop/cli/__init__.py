@@ -159,7 +159,6 @@ COMMANDS = (
                 "--drain SECONDS",
                 "with --temporal, the time for running calls to finish after a signal (default: 30)",
                 type=float,
-                default=30.0,
             ),
             option(
                 "--tool-queue TOOL=QUEUE",

@@ -43,7 +43,7 @@ def agent_of(args: argparse.Namespace) -> Agent[Any, Any]:
     """Return the agent that the options describe."""
     if args.agent is None:
         return _agent_with_model(args)
-    given = [_option(name) for name in _MODEL_OPTIONS if getattr(args, name) not in (None, False, [])]
+    given = _given(args, _MODEL_OPTIONS)
     if given:
         raise ConfigurationError(f"--agent names a complete agent: leave out {', '.join(given)}")
     return find_agent(args.agent)
@@ -52,12 +52,9 @@ def agent_of(args: argparse.Namespace) -> Agent[Any, Any]:
 def agent_or_name(args: argparse.Namespace) -> Agent[Any, Any] | str:
     """Return the agent of the options, or the name of one of Temporal's workers."""
     if args.temporal is None:
-        given = [_option(name) for name in _TEMPORAL_OPTIONS if getattr(args, name) is not None]
-        if given:
-            raise ConfigurationError(f"{', '.join(given)} needs --temporal ADDRESS")
+        refuse_without_temporal(args, _TEMPORAL_OPTIONS)
         return agent_of(args)
-    others = ("deps", *_MODEL_OPTIONS)
-    given = [_option(name) for name in others if getattr(args, name) not in (None, False, [])]
+    given = _given(args, ("deps", *_MODEL_OPTIONS))
     if given:
         raise ConfigurationError(f"the workers have the agents and their deps: leave out {', '.join(given)}")
     if args.agent is None:
@@ -66,14 +63,20 @@ def agent_or_name(args: argparse.Namespace) -> Agent[Any, Any] | str:
     return find_agent(path).name if ":" in path else path
 
 
+def refuse_without_temporal(args: argparse.Namespace, names: Iterable[str]) -> None:
+    """Refuse options that only have an effect with --temporal."""
+    given = _given(args, names)
+    if given:
+        verb = "needs" if len(given) == 1 else "need"
+        raise ConfigurationError(f"{', '.join(given)} {verb} --temporal ADDRESS")
+
+
 def agent_options(args: argparse.Namespace) -> tuple[str, ...]:
     """Return the options that describe this agent again; empty if there are none."""
     options: list[str] = []
     for name in ("agent", "deps", *_MODEL_OPTIONS, *_TEMPORAL_OPTIONS):
         value = getattr(args, name)
-        if value is True:
-            options.append(_option(name))
-        elif value not in (None, False, []):
+        if _is_given(value):
             options += [_option(name), *value] if isinstance(value, list) else [_option(name), str(value)]
     return tuple(options)
 
@@ -231,6 +234,16 @@ def _model(name: str, args: argparse.Namespace) -> Model:
     temperature = 0.0 if name == LOCAL else None
     timeout = max(SECONDS_PER_REQUEST, args.timeout or 0)
     return load(name, base_url=args.base_url, timeout=timeout, temperature=temperature)
+
+
+def _given(args: argparse.Namespace, names: Iterable[str]) -> list[str]:
+    """Return the options of these names that the command line has."""
+    return [_option(name) for name in names if _is_given(getattr(args, name))]
+
+
+def _is_given(value: object) -> bool:
+    """Return whether the command line has this value; a zero is one, and an absent flag is not."""
+    return value is not None and value is not False and value != []
 
 
 def _option(name: str) -> str:

@@ -14,7 +14,14 @@ from hmac import compare_digest
 from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any
 
-from whyloop.cli.agents import agent_options, agent_or_name, find_agent, find_agents, find_deps
+from whyloop.cli.agents import (
+    agent_options,
+    agent_or_name,
+    find_agent,
+    find_agents,
+    find_deps,
+    refuse_without_temporal,
+)
 from whyloop.cli.command import MODEL_VARIABLE, TOKEN_VARIABLE
 from whyloop.cli.formats import short
 from whyloop.cli.terminal import USAGE_ERROR, CommandError, write_error
@@ -47,6 +54,8 @@ MOST_CONNECTIONS = 2000
 BACKLOG = 2048
 # For the first line and the headers of a request. A body has a limit of its own.
 SECONDS_FOR_HEADERS = 10.0
+SECONDS_TO_DRAIN = 30.0  # For the calls of a worker of Temporal.
+_TEMPORAL_OPTIONS = ("namespace", "task_queue", "drain", "tool_queue", "deployment", "tools_only")
 
 
 async def serve(store: Store, args: argparse.Namespace) -> int:
@@ -233,10 +242,13 @@ async def work(store: Store, args: argparse.Namespace) -> int:
     """Continue sessions until a signal."""
     if args.at_once is not None and args.at_once < 1:
         raise ConfigurationError(f"invalid --at-once {args.at_once}: use a number from 1 on")
+    if args.temporal is None:
+        refuse_without_temporal(args, _TEMPORAL_OPTIONS)
     agents, make_deps = find_agents(args.agents), find_deps(args.deps)
     if args.temporal is not None:
         from whyloop.cli.fleet import work_for_temporal
 
+        args.drain = SECONDS_TO_DRAIN if args.drain is None else args.drain
         return await work_for_temporal(store, args, agents, make_deps)
     progress = WorkerProgress(write_error)
     stopping = asyncio.Event()
