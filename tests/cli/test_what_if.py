@@ -94,6 +94,8 @@ def test_rules_of_your_own_code_are_found(capsys: Capsys, tmp_path: Path) -> Non
     assert (code, "--criteria guards:number: invalid criterion 7" in err) == (2, True)
     code, _, err = run(capsys, "what-if", "long", "--criteria", "guards:missing")
     assert (code, "has no 'missing'" in err) == (2, True)
+    code, _, err = run(capsys, "what-if", "long", "--criteria", "bogus")
+    assert (code, "--criteria bogus: invalid path: write package.module:name" in err) == (2, True)
 
 
 @pytest.mark.parametrize(

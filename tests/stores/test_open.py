@@ -85,6 +85,8 @@ def test_any_other_address_is_refused_without_being_shown(address: str, tmp_path
     with pytest.raises(ConfigurationError, match="postgresql://") as refused:
         open_store(address)
     assert "secret" not in str(refused.value)
+    begins = address.replace("=", ":").split(":")[0].strip()
+    assert str(refused.value).startswith(f"not the address of a store (it begins with {begins!r})")
     assert not list(tmp_path.iterdir())
 
 

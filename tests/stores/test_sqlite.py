@@ -108,6 +108,24 @@ async def test_a_file_that_others_can_read_is_warned_of_once(
     assert lines == [f"other users of this machine can read the sessions in {path}: chmod 600 it"] * warned
 
 
+def test_a_file_that_is_not_a_store_is_not_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("milk and bread, and more than a header of SQLite " * 10)
+    path.chmod(0o644)
+    with pytest.raises(StoreError, match="not a SQLite database"):
+        SqliteStore(path)
+    assert caplog.records == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there is no such device")
+def test_a_device_is_not_a_store(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(StoreError, match="/dev/null is not a regular file: name another"):
+        SqliteStore("/dev/null")
+    assert caplog.records == []
+
+
 async def test_closing_leaves_one_file(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path / "s.db") as store:
         await store.create(summary(), [])

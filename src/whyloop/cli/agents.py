@@ -146,7 +146,7 @@ def find_rules(path: str) -> list[Rule]:
 
     It names a criterion, an error policy, an agent, or a list of them.
     """
-    value = _at("--criteria", path, Criterion)
+    value = _at(f"--criteria {path}", path, Criterion)
     if isinstance(value, Agent):
         return [value.criteria]
     rules = list(value) if isinstance(value, list | tuple) else [value]

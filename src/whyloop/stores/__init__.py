@@ -35,6 +35,7 @@ from whyloop.stores.records import (
 from whyloop.stores.sqlite import SqliteStore
 from whyloop.stores.store import Store
 from whyloop.values.state import AgentStatus
+from whyloop.values.text import shortened
 
 if TYPE_CHECKING:
     from whyloop.stores.postgres import PostgresStore
@@ -85,6 +86,8 @@ _ADDRESS = re.compile(r"\W*[a-z][a-z0-9+.-]+:|.*://|.*\b(password|host)\s*=", re
 def open_store(address: str | Path | None = None) -> Store:
     """Open the store at an address: the path of a SQLite file, or `postgresql://…`.
 
+    A path that looks like an address of another kind is given as a `pathlib.Path`.
+
     Without an address, the variable WHYLOOP_STORE decides, else it is the file whyloop.db in this folder.
 
     Args:
@@ -98,10 +101,11 @@ def open_store(address: str | Path | None = None) -> Store:
 
             return PostgresStore(address)
         if _ADDRESS.match(address):
-            # The address is not in the message, since it may contain a password.
+            # Only its beginning is in the message, since the rest may contain a password.
+            begins = shortened(re.split("[:=]", address)[0], 40)
             raise ConfigurationError(
-                "not the address of a store: use the path of a file, or an address that begins with "
-                "postgresql://. A path that looks like an address is given as a pathlib.Path"
+                f"not the address of a store (it begins with {begins!r}): use the path of a file, or an "
+                "address that begins with postgresql://"
             )
     return SqliteStore(address)
 

@@ -249,11 +249,13 @@ def connect_to(path: Path, durability: Durability) -> sqlite3.Connection:
         )
     if os.path.isdir(path):
         raise StoreError(f"{path} is a folder: name a file in it, such as {path / 'whyloop.db'}")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise StoreError(f"{path} is not a regular file: name another, such as whyloop.db")
     _create(path)
-    _warn_of_readers(path)
     db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     try:
         _prepare(db, path)
+        _warn_of_readers(path)
         db.execute(f"PRAGMA synchronous = {'FULL' if durability == 'power' else 'NORMAL'}")
         db.execute("PRAGMA cell_size_check = ON")
         db.execute(f"PRAGMA cache_size = -{_CACHE_KIBIBYTES}")
