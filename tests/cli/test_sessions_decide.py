@@ -208,7 +208,7 @@ def test_another_decision_is_an_error_with_the_open_questions(capsys: Capsys) ->
     run(capsys, "approve", agent_id, first, "--by", "grace")
     error = refused(capsys, "deny", agent_id, first)
     assert error.startswith(f"question {first} is decided: pay was approved by grace, 20")
-    assert error.endswith(f"choose from\n  {second}  pay(amount: 700, to: 'Eve')")
+    assert error.endswith(f" UTC. Choose from\n  {second}  pay(amount: 700, to: 'Eve')")
     argv = ["approve", agent_id, first, "--args", '{"amount": 1, "to": "Bob"}']
     assert "is decided: pay was approved by grace" in refused(capsys, *argv)
 

@@ -150,7 +150,10 @@ def _repeat(
     made = f"{question.about} was {approval_text(decision)}"
     if (decision.verdict, decision.arguments) != (verdict, arguments):
         opened = [_Question(call.id, pending_text(call)) for call in state.pending_calls]
-        raise CommandError(f"question {short(question.id)} is decided: {made}. {_open_text(opened)}")
+        others = _open_text(opened)
+        raise CommandError(
+            f"question {short(question.id)} is decided: {made}. {others[0].upper()}{others[1:]}"
+        )
     write_lines([f"Nothing changed: {made}.", *_next_commands(args, summary, state)])
     return 0
 

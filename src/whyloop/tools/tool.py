@@ -339,7 +339,7 @@ def _json(value: object) -> str:
     except Exception as error:
         kind = type(value).__name__
         raise ToolExecutionError(
-            f"it returned a {kind} that cannot be encoded: {error_text(error)}"
+            f"it returned a value of type {kind} that cannot be encoded: {error_text(error)}"
         ) from error
 
 
