@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import sys
@@ -16,6 +17,9 @@ from tests.imports.test_reading import GOOD
 pytestmark = pytest.mark.usefixtures("in_the_shop")
 
 Capsys = pytest.CaptureFixture[str]
+
+
+PLAIN_SPAN = {"traceId": "t", "spanId": "s", "startTimeUnixNano": "1", "endTimeUnixNano": "2"}
 
 
 def write(*lines: str, name: str = "log.jsonl") -> str:
@@ -86,6 +90,34 @@ def test_a_file_that_does_not_exist_creates_no_store(capsys: Capsys) -> None:
     words = refused(capsys, "import", "none.jsonl", "--format", "openai")
     assert words == "cannot read none.jsonl: No such file or directory"
     assert not Path("whyloop.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("format", "content", "problem"),
+    [
+        ("openai", "[]", "no run found, since the list is empty: write an OpenAI chat log into it"),
+        ("opentelemetry", "{}", "no spans found: use OTLP JSON, an object with resourceSpans"),
+        (
+            "opentelemetry",
+            json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [PLAIN_SPAN]}]}]}),
+            "1 span found, but no call of a model: use spans with the attribute gen_ai.operation.name",
+        ),
+    ],
+)
+def test_a_log_without_runs_is_reported_and_creates_no_store(
+    capsys: Capsys, format: str, content: str, problem: str
+) -> None:
+    code, out, err = run(capsys, "import", write(content), "--format", format)
+    assert (code, out) == (1, "Imported 0 sessions.\n")
+    assert err.startswith(f"Not imported: the log: {problem}")
+    assert not Path("whyloop.db").exists()
+
+
+def test_a_broken_archive_is_named(capsys: Capsys) -> None:
+    Path("log.jsonl.gz").write_bytes(gzip.compress(GOOD.encode() * 100)[:-20])
+    words = refused(capsys, "import", "log.jsonl.gz", "--format", "openai")
+    assert words.startswith("the compressed file is broken: ")
+    assert words.endswith(". Copy it again (at log.jsonl.gz)")
 
 
 def test_a_log_can_be_read_from_stdin(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,8 @@ def test_a_served_agent_answers_and_ctrl_c_ends_it() -> None:
         assert stream.read().endswith(b"\n\n")
         assert process.stderr is not None
         # The log has the end of the run, and nothing else.
-        (line,) = process.stderr.read().splitlines()
+        created, line = process.stderr.read().splitlines()
+        assert created == "Created whyloop.db, since there was no such store."
         assert line.endswith(
             "completed (completed) by ToolCallPresenceCheck: The model answered and asked for no tools"
         )

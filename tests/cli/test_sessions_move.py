@@ -105,6 +105,12 @@ def test_some_sessions_travel_through_a_pipe(capsys: Capsys, monkeypatch: pytest
     assert titles("new.db") == ["Grüße"]
 
 
+def test_a_session_that_is_named_twice_is_exported_once(capsys: Capsys) -> None:
+    agent_id = asked(greeting(), "Hi")
+    assert run(capsys, "export", agent_id[:8], agent_id, "--output", "one.jsonl") == (0, "", "")
+    assert run(capsys, "import", "one.jsonl", "--store", "new.db") == (0, "Imported 1 session.\n", "")
+
+
 def test_what_is_there_already_is_refused_or_left_out(capsys: Capsys) -> None:
     agent_id = asked(greeting())
     run(capsys, "export", "--output", "all.jsonl")
@@ -122,8 +128,12 @@ def test_a_file_that_is_not_there_makes_no_store(capsys: Capsys, tmp_path: Path)
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "this line is not a JSON object (at line 1)"),
-        (b"milk, bread\n", "this line is not a JSON object (at line 1)"),
+        (b"", "the file is empty: use one that whyloop export wrote (at line 1)"),
+        (
+            b"milk, bread\n",
+            "this line is not a JSON object but begins with 'milk, bread': use a file that whyloop export "
+            "wrote, and all of it (at line 1)",
+        ),
         (b"{}\n", "not a file of exported sessions: it lacks the first line (at line 1)"),
         (b"\xff\xfe\x00", "cannot read odd.jsonl: not UTF-8 text"),
     ],
@@ -133,16 +143,22 @@ def test_a_file_that_is_not_an_export_is_refused(
 ) -> None:
     (tmp_path / "odd.jsonl").write_bytes(content)
     assert refused(capsys, "import", "odd.jsonl") == words
+    assert list(tmp_path.iterdir()) == [tmp_path / "odd.jsonl"]
 
 
 def test_a_file_that_ends_too_early(capsys: Capsys, tmp_path: Path) -> None:
-    asked(greeting())
+    agent_id = asked(greeting())
     run(capsys, "export", "--output", "all.jsonl")
     lines = (tmp_path / "all.jsonl").read_text(encoding="utf-8").splitlines()
     (tmp_path / "cut.jsonl").write_text("\n".join(lines[:-1]), encoding="utf-8")
-    assert "the file ends in the middle of session" in refused(
-        capsys, "import", "cut.jsonl", "--store", "new.db"
-    )
+    words = refused(capsys, "import", "cut.jsonl", "--store", "new.db")
+    assert f"the file ends in the middle of session '{agent_id}', at entry" in words
+    assert words.endswith(f": export it again (at line {len(lines) - 1})")
+    (tmp_path / "cut.jsonl").write_text("\n".join(lines)[:-9], encoding="utf-8")
+    words = refused(capsys, "import", "cut.jsonl", "--store", "new.db")
+    assert f"this line is cut off, or not an entry of a session, in session '{agent_id}', at" in words
+    assert words.endswith(f": export it again (at line {len(lines)})")
+    assert not (tmp_path / "new.db").exists()
 
 
 def test_an_stdin_that_is_closed(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,14 +290,15 @@ def test_old_sessions_are_pruned(
 ) -> None:
     code, out, err = run(capsys, "prune", *options, "--yes")
     assert (code, err) == (0, "")
-    sessions = "1 session" if len(gone) == 1 else f"{len(gone)} sessions"
-    assert out.startswith(f"Deleted {sessions}: ")
+    assert out.startswith(f"Deleted {len(gone)} ")
     assert ids() == [agent_id for agent_id in EVERYTHING if agent_id not in gone]
 
 
 def test_the_summary_names_the_conditions(capsys: Capsys, old_sessions: None) -> None:
     out = run(capsys, "prune", "--older-than", "36h", "--status", "failed", "--status", "stopped", "--yes")[1]
-    assert out == "Deleted 2 sessions: failed or stopped, not changed for 1.5 days.\n"
+    assert out == "Deleted 2 failed or stopped sessions that did not change for 1.5 days.\n"
+    out = run(capsys, "prune", "--older-than", "0s", "--yes")[1]
+    assert out == "Deleted 2 completed sessions.\n"
 
 
 def test_a_dry_run_prints_the_ids_and_deletes_nothing(capsys: Capsys, old_sessions: None) -> None:
@@ -289,7 +306,7 @@ def test_a_dry_run_prints_the_ids_and_deletes_nothing(capsys: Capsys, old_sessio
     assert run(capsys, *argv) == (
         0,
         "old-completed\nold-stopped\n",
-        "2 sessions would be deleted: completed or stopped, not changed for 90 days.\n",
+        "Would delete 2 completed or stopped sessions that did not change for 90 days.\n",
     )
     assert ids() == EVERYTHING
 
@@ -306,7 +323,7 @@ def test_sessions_that_may_continue_are_never_pruned(capsys: Capsys, old_session
 def test_a_session_that_runs_is_not_pruned(capsys: Capsys, old_sessions: None) -> None:
     with run_by("old-completed"):
         out = run(capsys, "prune", "--older-than", "90d", "--yes")[1]
-    assert out.startswith("Deleted 0 sessions: ")
+    assert out == "Deleted 0 completed sessions that did not change for 90 days.\n"
     assert "old-completed" in ids()
 
 
@@ -327,7 +344,7 @@ def test_on_a_terminal_pruning_asks(
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     code, _, err = run(capsys, "prune", "--older-than", "90d")
     assert err.startswith(
-        "1 session: completed, not changed for 90 days.\nDelete 1 session permanently? [y/N] "
+        "Found 1 completed session that did not change for 90 days.\nDelete 1 session permanently? [y/N] "
     )
     assert (code, len(ids())) == (0 if count == 4 else 1, count)
 

@@ -94,6 +94,7 @@ async def serve(store: Store, args: argparse.Namespace) -> int:
         )
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     write_error(f"{address}/  (open it in a browser; the API: /openapi.json)")
+    _announce_store(args)
     if engine is not None:
         write_error(f"The workers of Temporal at {shortened(args.temporal)} run the sessions.")
     elif agent is None:
@@ -142,6 +143,12 @@ def freeze_startup() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def _announce_store(args: argparse.Namespace) -> None:
+    """Report a new store: its path may be mistyped."""
+    if args.created is not None:
+        write_error(f"Created {shortened(str(args.created), 300)}, since there was no such store.")
 
 
 def _agent(args: argparse.Namespace) -> Agent[Any, Any] | str | None:
@@ -255,6 +262,7 @@ async def work(store: Store, args: argparse.Namespace) -> int:
     on_signals(stopping)
     freeze_startup()
     write_error(f"Looking for sessions of {', '.join(shortened(name, 64) for name in agents)}.")
+    _announce_store(args)
     async with Recovery(store, agents, deps=make_deps, handlers=[progress], at_once=args.at_once or AT_ONCE):
         await stopping.wait()
         write_error("Stopping: each run ends after its step.")

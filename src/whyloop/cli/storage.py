@@ -9,10 +9,10 @@ import os
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 
 from whyloop.cli.formats import escaped, long_span_text
-from whyloop.cli.store_access import find_session, open_named_store
+from whyloop.cli.store_access import find_session, new_file, open_named_store
 from whyloop.cli.terminal import (
     FAILED,
     MOST_LISTED,
@@ -41,7 +41,8 @@ async def fork(store: Store, args: argparse.Namespace) -> int:
 
 async def export(store: Store, args: argparse.Namespace) -> int:
     """Write sessions as the lines of a JSON lines file."""
-    agent_ids = [(await find_session(store, typed)).agent_id for typed in args.ids]
+    found = [await find_session(store, typed) for typed in args.ids]
+    agent_ids = list(dict.fromkeys(summary.agent_id for summary in found))
     if args.html:
         if len(agent_ids) != 1 or args.output:
             raise CommandError("--html writes one session: name it, and leave --output out", USAGE_ERROR)
@@ -67,7 +68,7 @@ async def import_(args: argparse.Namespace) -> int:
         return await _import_log(args)
     # Without a file to read, no store is created.
     with _lines_of(args.file) as lines:
-        async with open_named_store(args.store, create=True) as store:
+        async with _store_to_fill(args.store) as store:
             try:
                 stored = await store.import_lines(lines, skip_existing=args.skip_existing)
             except SessionExistsError as error:
@@ -82,6 +83,21 @@ async def import_(args: argparse.Namespace) -> int:
     else:
         write_lines([f"Imported {counted(len(stored), 'session')}."])
     return 0
+
+
+@asynccontextmanager
+async def _store_to_fill(address: str | None) -> AsyncIterator[Store]:
+    """Open a store, or create one; remove a new one that received nothing."""
+    created, is_empty = new_file(address), False
+    try:
+        async with open_named_store(address, create=True) as store:
+            try:
+                yield store
+            finally:
+                is_empty = not (await store.sessions(limit=1)).sessions
+    finally:
+        if created is not None and is_empty:
+            created.unlink(missing_ok=True)
 
 
 def _with_format(error: SnapshotError, path: str) -> Exception:
@@ -102,7 +118,7 @@ async def _import_log(args: argparse.Namespace) -> int:
     try:
         if args.file != "-":
             os.close(os.open(args.file, os.O_RDONLY))  # Without a file to read, no store is created.
-        async with open_named_store(args.store, create=True) as store:
+        async with _store_to_fill(args.store) as store:
             with _counting("run") as advance:
                 report = await import_log(
                     store, source, args.format, skip_existing=args.skip_existing, on_progress=advance
@@ -236,18 +252,19 @@ async def _delete(store: Store, agent_id: str, *, workflow_closed: bool) -> None
 async def prune(store: Store, args: argparse.Namespace) -> int:
     """Delete the sessions that ended long ago."""
     statuses: list[str] = list(dict.fromkeys(args.status or [AgentStatus.COMPLETED.value]))
-    about = f"{' or '.join(statuses)}, not changed for {long_span_text(args.older_than.total_seconds())}"
+    noun, seconds = f"{' or '.join(statuses)} session", args.older_than.total_seconds()
+    since = f" that did not change for {long_span_text(seconds)}" if seconds else ""
     found: list[str] = []
     async for batch in prune_store(store, args.older_than, statuses=statuses, dry_run=True):
         found += batch
     if args.dry_run:
         if found:
             write_lines([shortened(agent_id, 500) for agent_id in found])
-        write_error(f"{counted(len(found), 'session')} would be deleted: {about}.")
+        write_error(f"Would delete {counted(len(found), noun)}{since}.")
         return 0
     if found and not args.yes:
         _check_terminal()
-        write_error(f"{counted(len(found), 'session')}: {about}.")
+        write_error(f"Found {counted(len(found), noun)}{since}.")
         if not _is_confirmed(len(found)):
             return FAILED
     deleted, progress = 0, sys.stderr is not None and sys.stderr.isatty()
@@ -258,7 +275,7 @@ async def prune(store: Store, args: argparse.Namespace) -> int:
             sys.stderr.flush()
     if progress and deleted:
         sys.stderr.write("\n")
-    write_lines([f"Deleted {counted(deleted, 'session')}: {about}."])
+    write_lines([f"Deleted {counted(deleted, noun)}{since}."])
     return 0
 
 

@@ -30,7 +30,11 @@ MOST_CANDIDATES = 8
 async def run_with_store(
     function: Callable[[Store, Namespace], Awaitable[int]], args: Namespace, *, create: bool
 ) -> int:
-    """Run the function of a command with the store that was named."""
+    """Run the function of a command with the store that was named.
+
+    `args.created` is the file that this creates, or None.
+    """
+    args.created = new_file(args.store)
     async with open_named_store(args.store, create=create) as store:
         return await function(store, args)
 
@@ -63,8 +67,7 @@ def open_named_store(address: str | None, *, create: bool = False) -> Store:
     A file is only created with `create`.
     """
     address = address or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
-    is_file = "://" not in address
-    if is_file and not create and not Path(address).expanduser().exists():
+    if not create and new_file(address) is not None:
         name = shortened(without_password(address))
         raise CommandError(
             f"store {name!r} not found: record a run in one with "
@@ -72,6 +75,13 @@ def open_named_store(address: str | None, *, create: bool = False) -> Store:
             f"or name another with --store or ${STORE_VARIABLE}"
         )
     return open_store(address)
+
+
+def new_file(address: str | None) -> Path | None:
+    """Return the file that opening the store at an address creates; None if it exists or is a database."""
+    address = address or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
+    path = Path(address).expanduser()
+    return None if "://" in address or path.exists() else path
 
 
 async def find_session(store: Store, typed: str) -> Summary:

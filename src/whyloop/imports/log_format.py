@@ -41,6 +41,10 @@ class LogFormat(ABC):
         """Return the runs that are complete at the end of the file only."""
         return ()
 
+    def absence(self) -> str:
+        """Return why a file of JSON that was read has no runs."""
+        return f"no run found, since the list is empty: write {self.title} into it, or one on each line"
+
     @abstractmethod
     def read(self, run: object) -> Transcript:
         """Return a run; a `LogError` says why it cannot be imported."""

@@ -17,7 +17,7 @@ from whyloop.models.provider import parsed, token_count
 from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.messages import Message, MessageRole, ToolCall
 from whyloop.values.model import FinishReason, ModelSource, Usage
-from whyloop.values.text import clean, shortened
+from whyloop.values.text import clean, counted, shortened
 
 _CHATS = frozenset(("chat", "generate_content", "text_completion"))
 _TOOL, _AGENT = "execute_tool", "invoke_agent"
@@ -86,6 +86,14 @@ class OpenTelemetryLog(LogFormat):
         for key, spans in groups.items():
             if any(span.operation != _AGENT for span in spans):
                 yield self._spans.get(key), spans
+
+    def absence(self) -> str:
+        if not self._parents:
+            return "no spans found: use OTLP JSON, an object with resourceSpans, scopeSpans and spans"
+        return (
+            f"{counted(len(self._parents), 'span')} found, but no call of a model: use spans with the "
+            "attribute gen_ai.operation.name, such as chat or execute_tool"
+        )
 
     def _agent_of(self, key: str, span: Span) -> str:
         """Return the key of the agent that a span is part of, or its trace."""

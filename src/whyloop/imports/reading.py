@@ -119,7 +119,8 @@ def read_log(
         if isinstance(found, _Run):
             yield found.state
         elif on_problem is None:
-            raise SnapshotError(f"{found.run}: {found.reason}", f"line {found.line}")
+            place = "the end" if found.line is None else f"line {found.line}"
+            raise SnapshotError(f"{found.run}: {found.reason}", place)
         else:
             on_problem(found)
 
@@ -189,7 +190,16 @@ def _format_of(document: object) -> str | None:
 def _runs(source: Source, format: str, now: datetime) -> Iterator[_Run | LogProblem]:
     if format not in FORMATS:
         raise ConfigurationError(f"unknown format {format!r}: use {', '.join(FORMATS)}")
-    log, is_first = _FORMATS[format](), True
+    log, is_empty = _FORMATS[format](), True
+    for found in _runs_in(log, source, format, now):
+        is_empty = False
+        yield found
+    if is_empty:
+        yield _problem(None, "", log.absence())
+
+
+def _runs_in(log: LogFormat, source: Source, format: str, now: datetime) -> Iterator[_Run | LogProblem]:
+    is_first = True
     with _opened(source) as (name, lines):
         metadata = {"imported_from": format, **({"imported_file": name} if name else {})}
         for line, document in _documents(lines):
@@ -277,10 +287,10 @@ def _opened(source: Source) -> Iterator[tuple[str, Iterable[str]]]:
     path = Path(fspath(source))
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape") as file:
-        yield path.name, _lines(file)
+        yield path.name, _lines(file, path.name)
 
 
-def _lines(file: TextIO | TextIOBase) -> Iterator[str]:
+def _lines(file: TextIO | TextIOBase, name: str = "stdin") -> Iterator[str]:
     """Yield the lines of a file, never more of one than can be read."""
     try:
         while line := file.readline(LARGEST_DOCUMENT + 1):
@@ -288,7 +298,7 @@ def _lines(file: TextIO | TextIOBase) -> Iterator[str]:
             while not line.endswith("\n") and len(line) > LARGEST_DOCUMENT:  # The rest of it is left out.
                 line = file.readline(LARGEST_DOCUMENT + 1)
     except (EOFError, zlib.error) as error:
-        raise SnapshotError(f"the compressed file is broken: {error}") from None
+        raise SnapshotError(f"the compressed file is broken: {error}. Copy it again", name) from None
 
 
 def _documents(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:

@@ -29,7 +29,7 @@ from whyloop.values.scalars import new_id, utc_now
 from whyloop.values.snapshot import check_open_step
 from whyloop.values.state import AgentState
 from whyloop.values.step_transitions import AnyTransition
-from whyloop.values.text import counted
+from whyloop.values.text import counted, shortened
 from whyloop.values.transitions import Forked, apply
 from whyloop.wire.journal import (
     JournalEntry,
@@ -391,6 +391,8 @@ def imported(lines: Iterable[str]) -> Iterator[tuple[AgentState, list[Entry]]]:
     """
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
     number, first = next(numbered, (1, ""))
+    if not first:
+        raise SnapshotError("the file is empty: use one that whyloop export wrote", "line 1")
     header = _object(number, first)
     if header.get("format") != FORMAT:
         raise SnapshotError("not a file of exported sessions: it lacks the first line", "line 1")
@@ -408,11 +410,12 @@ def imported(lines: Iterable[str]) -> Iterator[tuple[AgentState, list[Entry]]]:
         except ConfigurationError as error:
             raise SnapshotError(str(error), f"line {number}") from None
         texts: list[str] = []
-        for _ in range(count):
-            at, text = next(numbered, (number, ""))
+        for index in range(count):
+            at, text = next(numbered, (number + index, ""))
+            about = f"session {agent_id!r}, at entry {index + 1} of {count}"
             if not text:
-                raise SnapshotError(f"the file ends in the middle of session {agent_id!r}", f"line {at}")
-            texts.append(_entry(at, text))
+                raise SnapshotError(f"the file ends in the middle of {about}: export it again", f"line {at}")
+            texts.append(_entry(at, text, about))
         try:
             yield _checked(agent_id, texts)
         except SnapshotError as error:
@@ -441,7 +444,11 @@ def _object(number: int, line: str) -> dict[str, Any]:
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         data = None
     if not isinstance(data, dict):
-        raise SnapshotError("this line is not a JSON object", f"line {number}")
+        found = f" but begins with {shortened(line, 40)!r}" if number == 1 else ""
+        raise SnapshotError(
+            f"this line is not a JSON object{found}: use a file that whyloop export wrote, and all of it",
+            f"line {number}",
+        )
     return data
 
 
@@ -449,9 +456,12 @@ class _Line(msgspec.Struct, frozen=True):
     entry: msgspec.Raw
 
 
-def _entry(number: int, line: str) -> str:
+def _entry(number: int, line: str, about: str) -> str:
     """Return the entry of a line, in the very text that it was written in."""
     try:
         return bytes(msgspec.json.decode(line, type=_Line).entry).decode()
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        raise SnapshotError("an entry of a session was expected here", f"line {number}") from None
+        raise SnapshotError(
+            f"this line is cut off, or not an entry of a session, in {about}: export it again",
+            f"line {number}",
+        ) from None
