@@ -37,12 +37,17 @@ agent = Agent(ScriptedModel([call("pay", {{"to": {HOSTILE!r}}}), {HOSTILE!r}]), 
 
 
 def piped(
-    capsys: Capsys, monkeypatch: pytest.MonkeyPatch, lines: str, *argv: str, agent: str = "talking"
+    capsys: Capsys,
+    monkeypatch: pytest.MonkeyPatch,
+    lines: str,
+    *argv: str,
+    agent: str = "talking",
+    ends_with: int = 0,
 ) -> tuple[str, str]:
     """Return stdout and stderr of a chat whose input is a pipe."""
     monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
     code, out, err = run(capsys, "chat", "--agent", f"{HERE}:{agent}", *argv)
-    assert code == 0
+    assert code == ends_with
     return out, err
 
 
@@ -126,12 +131,25 @@ def test_a_call_that_waits_is_decided_in_place(
 def test_an_answer_that_is_not_understood_decides_nothing(
     capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    err = piped(capsys, monkeypatch, "Pay\nyesterday\ne nonsense\ne [1]\ne {}\n", agent="paying")[1]
-    assert "Answer y, n or e." in err
+    lines = "Pay\nyesterday\ne nonsense\ne [1]\ne {}\n"
+    err = piped(capsys, monkeypatch, lines, agent="paying", ends_with=18)[1]
+    assert "Answer y, n or e; /why explains, /quit leaves." in err
     assert "the edit is not JSON" in err
     assert "the edit is not a JSON object" in err
     assert "invalid arguments for pay: amount is missing; to is missing" in err
     assert "To continue, and to decide 1 question: whyloop chat --session" in err
+    assert len(only_session().pending_calls) == 1
+
+
+def test_commands_that_change_nothing_work_while_a_question_waits(
+    capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = "Pay\n/why\n/why 9\n/nope\n/undo\n/quit\ny\n"
+    out, err = piped(capsys, monkeypatch, lines, agent="paying", ends_with=18)
+    assert "Paused" in out
+    assert "Answer y, n or e" not in err
+    assert "unknown command /nope" in err
+    assert "/undo has to wait: decide the question, or /quit leaves" in err
     assert len(only_session().pending_calls) == 1
 
 

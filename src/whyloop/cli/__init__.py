@@ -76,8 +76,9 @@ COMMANDS = (
             METADATA,
         ),
         "The session is recorded as it happens. Commands begin with a slash; /help lists them. Ctrl-C stops "
-        "the run, Ctrl-D leaves. In a pipe, each line is a question; answers go to stdout, everything else "
-        "goes to stderr.",
+        "the run, Ctrl-D leaves. In a pipe, each line is a question, or decides about a call that waits for "
+        "a person; answers go to stdout, everything else goes to stderr. The exit code is 18 if such a call "
+        "waits at the end of the input.",
     ),
     Command(
         "run",

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import json
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Container, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -26,7 +26,7 @@ from whyloop.cli.formats import (
 from whyloop.cli.renderer import Kind, show_explanation
 from whyloop.cli.runs import Progress, Runner, deps_of, new_metadata, on_ctrl_c, open_session, waits_for_steps
 from whyloop.cli.store_access import find_session, open_named_store
-from whyloop.cli.terminal import CommandError, Prompt, can_draw, terminal, write_error
+from whyloop.cli.terminal import EXIT_CODES, CommandError, Prompt, can_draw, terminal, write_error
 from whyloop.errors import ConfigurationError, NotResumableError, WhyloopError
 from whyloop.loop.agent import Agent
 from whyloop.loop.executions import refuse_edit
@@ -54,6 +54,8 @@ QUESTION, DECISION, ARGUMENTS = (
 )
 # The question was typed a moment ago, the prompt asks what a call waits for, and /why explains the rest.
 _HIDDEN = (Kind.QUERY, Kind.STEP, Kind.CONTINUE, Kind.OPEN, Kind.PAUSE, Kind.COMPLETE)
+# The commands that change nothing, for the prompt at which a person decides.
+_WHILE_ASKING = ("why", "usage", "help", "quit")
 _COMMAND = re.compile(r"/([a-z]+)(?:\s+(.*))?", re.DOTALL)
 
 T = TypeVar("T")
@@ -73,7 +75,7 @@ def chat(args: argparse.Namespace) -> int:
             conversation.talk()
         finally:
             runner.run(stack.aclose())
-    return 0
+    return EXIT_CODES[AgentStatus.PAUSED] if conversation.has_open_questions else 0
 
 
 class Leave(Exception):  # noqa: N818  (it is what a person asked for)
@@ -127,6 +129,11 @@ class Chat:
         except Leave:
             self._note_how_to_continue()
 
+    @property
+    def has_open_questions(self) -> bool:
+        """True if a call of the session waits for a person."""
+        return self._session is not None and bool(self._session.state.pending_calls)
+
     def _take(self, prefilled: str) -> None:
         """Read a line and run it: a command, or a question to the agent."""
         line = self._prompt.ask(QUESTION, prefilled=prefilled)
@@ -137,13 +144,19 @@ class Chat:
             return
         self._prompt.remember(line)
         if match := _COMMAND.fullmatch(line):
-            name, argument = match[1], (match[2] or "").strip()
-            command = next((each for each in COMMANDS if each.name == name), None)
-            if command is None:
-                raise ConfigurationError(f"unknown command /{name}: /help lists the commands")
-            command.run(self, argument)
+            self._do(match)
         else:
             self._ask(line)
+
+    def _do(self, typed: re.Match[str], allowed: Container[str] | None = None) -> None:
+        """Run a command that was typed, if it is one of those allowed."""
+        name, argument = typed[1], (typed[2] or "").strip()
+        command = next((each for each in COMMANDS if each.name == name), None)
+        if command is None:
+            raise ConfigurationError(f"unknown command /{name}: /help lists the commands")
+        if allowed is not None and name not in allowed:
+            raise ConfigurationError(f"/{name} has to wait: decide the question, or /quit leaves")
+        command.run(self, argument)
 
     def _attempt(self, work: Callable[[], object]) -> None:
         """Do something; an error is a line, and Ctrl-C leads back to the prompt."""
@@ -236,6 +249,9 @@ class Chat:
             self._note(f"    {line}", style="")
         self._prompt.discard()
         while (answer := self._prompt.ask(DECISION)) is not None:
+            if typed := _COMMAND.fullmatch(answer.strip()):
+                self._attempt(partial(self._do, typed, _WHILE_ASKING))
+                continue
             word, _, rest = answer.strip().partition(" ")
             match word.lower():
                 case "y" | "yes":
@@ -252,7 +268,7 @@ class Chat:
                     except ConfigurationError as error:
                         write_error(f"    {error}")
                 case _:
-                    self._note("    Answer y, n or e.")
+                    self._note("    Answer y, n or e; /why explains, /quit leaves.")
         raise Leave
 
     def _edited(self, call: PendingCall) -> str:
