@@ -86,7 +86,8 @@ def test_a_session_is_shown_from_its_first_message_to_the_last(capsys: Capsys) -
         "  assistant: Let me see.",
         "  search(query: 'invoices') ok",
         "    found invoices",
-        "  pay(amount: 500, to: 'Bob') ok",
+        "  pay(amount: 50, to: 'Bob') ok",
+        "    before the edit: pay(amount: 500, to: 'Bob')",
         f'    edited by grace, {today:%Y-%m-%d %H:%M} UTC: {{"amount": 50, "to": "Bob"}}',
         "    paid 50 to Bob",
         "  continue, ToolCallPresenceCheck: The results of 2 tool calls await the model",
@@ -340,6 +341,30 @@ def test_why_names_the_person_that_decided(capsys: Capsys) -> None:
     question = loaded(agent_id).steps[0].tool_calls[1].approvals[0].question_id[:8]
     out = run(capsys, "why", agent_id)[1]
     assert f"\nDecided by people\n  pay (question {question}) edited by grace, 20" in out
+
+
+def test_a_denied_call_is_not_shown_as_a_failure(capsys: Capsys) -> None:
+    agent_id = asked(paying())
+    run(capsys, "deny", agent_id, "we are broke", "--by", "grace")
+    paused = run(capsys, "show", agent_id)[1]
+
+    async def work(store: Store) -> None:
+        await (await Session.open(store, after_paying(), agent_id)).resume()
+
+    in_store(work)
+    for shown in (paused, run(capsys, "show", agent_id)[1]):
+        assert "  pay(amount: 500, to: 'Bob') denied\n    denied by grace, 20" in shown
+        assert shown.count("we are broke") == 1
+        assert "failed" not in shown
+
+
+def test_a_pause_whose_questions_are_decided_waits_for_a_resume(capsys: Capsys) -> None:
+    agent_id = asked(paying())
+    assert "  pause, ApprovalRequired: " in run(capsys, "show", agent_id)[1]
+    run(capsys, "approve", agent_id)
+    shown = run(capsys, "show", agent_id)[1]
+    assert "  pause, every question is decided: resume the session\n" in shown
+    assert "ApprovalRequired" not in shown
 
 
 def test_why_shows_a_decision_before_the_run_is_resumed(capsys: Capsys) -> None:

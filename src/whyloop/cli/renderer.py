@@ -20,7 +20,7 @@ from whyloop.cli.formats import (
     unique_length,
 )
 from whyloop.cli.terminal import is_terminal, terminal, write_lines
-from whyloop.values.approval import Approval, PendingCall
+from whyloop.values.approval import Approval, PendingCall, Verdict
 from whyloop.values.continuation import Budget, ContinuationOutcome, StopReason
 from whyloop.values.explanation import REASON_LENGTH, Explanation, interruption_text
 from whyloop.values.explanation_text import (
@@ -34,7 +34,7 @@ from whyloop.values.messages import FilePart, ImagePart, Message, ToolCall
 from whyloop.values.model import FinishReason, Usage
 from whyloop.values.next_action import ActionKind, NextAction, next_actions_of
 from whyloop.values.price import dollars
-from whyloop.values.state import AgentState
+from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun
 from whyloop.values.text import counted, printable, shortened
 
@@ -44,6 +44,7 @@ LONGEST_TEXT = 2_000
 LABEL_WIDTH = 9
 NOTHING = "-"
 GAP = "  "
+ALL_DECIDED = "every question is decided: resume the session"
 
 
 class Look(NamedTuple):
@@ -66,6 +67,7 @@ class Kind(Enum):
     ANSWER = Look("◆", "blue", "", "", "  {head}: {text}{note}")
     DONE = Look("✓", "green", "bold", "", "  {head}({text}) ok{note}{measure}")
     FAILED = Look("✗", "red", "bold red", "", "  {head}({text}) failed{note}{measure}")
+    DENIED = Look("–", "yellow", "bold", "", "  {head}({text}) denied{note}")
     PROBLEM = Look("✗", "red", "bold red", "", "  {head}: {text}{note}")
     OPEN = Look("?", "yellow", "bold", "yellow", "  {head}, {text}{note}{measure}")
     DECIDED = Look("✓", "magenta", "bold", "", "  {head}, {text}{note}{measure}")
@@ -183,7 +185,9 @@ def conversation(state: AgentState, *, full: bool = False) -> Iterator[Line]:
     for approval in state.execution.approvals:
         yield Line(Kind.ERROR, f"the run {approval_text(approval)}")
     outcome = state.last_continuation_outcome
-    if outcome is not None and (outcome.pauses or state.open_step is not None):
+    if state.status is AgentStatus.PAUSED and not state.pending_calls:
+        yield Line(Kind.PAUSE, ALL_DECIDED, "pause")
+    elif outcome is not None and (outcome.pauses or state.open_step is not None):
         yield decision_line(outcome)
 
 
@@ -228,16 +232,30 @@ def _step(state: AgentState, step: Step, full: bool) -> Iterator[Line]:
 def _run(
     run: ToolRun, asked: ToolCall | None, result: str, full: bool, *, timed: bool = True
 ) -> Iterator[Line]:
-    arguments = _arguments(asked.arguments if asked else {}, full)
+    asked_for = asked.arguments if asked else {}
+    edits = [approval for approval in run.approvals if approval.arguments is not None]
+    ran_with = edits[-1].arguments if edits else None
+    arguments = _arguments(asked_for if ran_with is None else ran_with, full)
     note = joined_notes(_changes(asked), changes_note(run.changed_by, "result changed by"))
-    kind = Kind.DONE if run.success else Kind.FAILED
+    is_denied = _is_denied(run)
+    kind = Kind.DONE if run.success else Kind.DENIED if is_denied else Kind.FAILED
     took = span_text(run.duration_ms / 1000) if timed else ""
-    yield Line(kind, arguments, shortened(run.name), took, note)
+    yield Line(kind, arguments, shortened(run.name), "" if is_denied else took, note)
+    if ran_with not in (None, asked_for):
+        yield Line(Kind.ERROR, f"before the edit: {shortened(run.name)}({_arguments(asked_for, full)})")
     yield from _history(asked, run.approvals, full)
+    if is_denied:  # The history has the person and the reason.
+        return
     if run.success:
         yield Line(Kind.ERROR if full else Kind.RESULT, _result(result, full))
     else:
         yield Line(Kind.ERROR, _result(run.error or result, full))
+
+
+def _is_denied(run: ToolRun) -> bool:
+    """Return whether a person did not let a call run; one that had started may have run."""
+    denied = bool(run.approvals) and run.approvals[-1].verdict is Verdict.DENIED
+    return denied and not run.success and run.started_at is None
 
 
 def _open_step(step: OpenStep, full: bool) -> Iterator[Line]:
@@ -255,7 +273,8 @@ def _open_step(step: OpenStep, full: bool) -> Iterator[Line]:
                 result.error,
                 call.duration_ms,
                 call.approvals,
-                changed_by=result.changed_by,
+                call.started_at,
+                result.changed_by,
             )
             yield from _run(done, asked, result.content, full)
         else:

@@ -25,6 +25,7 @@ from whyloop.cli.formats import (
 )
 from whyloop.cli.narration import FollowedEvents
 from whyloop.cli.renderer import (
+    ALL_DECIDED,
     GAP,
     LABEL_WIDTH,
     NOTHING,
@@ -151,7 +152,7 @@ def _row(summary: Summary, length: int) -> SessionRow:
 def _reason(summary: Summary) -> str | None:
     """Return why the session has its status; a decided question no longer waits."""
     if summary.status is AgentStatus.PAUSED and not summary.pending:
-        return "every question is decided: resume the session"
+        return ALL_DECIDED
     return summary.reason
 
 
