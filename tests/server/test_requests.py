@@ -257,7 +257,35 @@ async def test_a_refusal_says_where_it_is_wrong_and_what_there_is_to_choose_from
     answer = await lab.get("/sessions", query="status=done")
     assert answer.message.startswith("status: invalid enum value 'done': choose from pending, in_progress")
     assert (await lab.get("/sessions", query="limit=0")).message == "limit: expected int >= 1"
+    assert (await lab.get("/sessions", query=f"limit={10**40}")).message == "limit: expected int <= 200"
+    assert (await lab.get("/sessions", query=f"limit=-{10**40}")).message == "limit: expected int >= 1"
+    assert (await lab.get("/sessions", query="limit=x")).message == "invalid limit 'x': use a whole number"
+    answer = await lab.get("/sessions", query="waiting=yes")
+    assert answer.message == "invalid waiting 'yes': use true or false"
     assert (await lab.post("/sessions/a/deny", {})).message == "this is missing: question_id"
+
+
+@pytest.mark.parametrize(
+    ("path", "known"),
+    [
+        ("/sessions", "status, stop_reason"),
+        ("/stats", "status, stop_reason"),
+        ("/questions", "limit"),
+        ("/what-if", "status, stop_reason"),
+        ("/sessions/a/what-if", "max_steps, max_tokens, timeout"),
+        ("/sessions/a/messages", "after, before, limit"),
+        ("/sessions/a/trace", "after, limit, brief"),
+    ],
+)
+async def test_an_unknown_parameter_of_a_list_is_refused_and_not_ignored(
+    lab: Lab, path: str, known: str
+) -> None:
+    await lab.post("/sessions", {"agent_id": "a"})
+    answer = await lab.get(path, query="max_step=3")
+    assert (answer.status, answer.error) == (400, "bad_request")
+    assert answer.message.startswith(f"unknown parameter 'max_step': use {known}")
+    answer = await lab.get(path, query="token=secret")  # For the function that admits clients.
+    assert (answer.status, "parameter" in answer.body.decode()) != (400, True)
 
 
 async def test_metadata_that_would_burden_every_list_is_refused(lab: Lab) -> None:

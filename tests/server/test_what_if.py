@@ -137,6 +137,10 @@ async def test_what_cannot_be_judged_is_refused(store: Store) -> None:
     ):
         answer = await lab.get("/sessions/a/what-if", query={name: value})
         assert (answer.status, answer.error) == (400, "bad_request"), (name, value)
+        assert name in answer.message
+        assert "regex" not in answer.message
+    answer = await lab.get("/sessions/a/what-if", query={"max_steps": "0"})
+    assert answer.message == "invalid max_steps '0': use a whole number from 1 on, or none"
     both = {"timeout": "1", "cumulative_timeout": "1"}
     assert (await lab.get("/sessions/a/what-if", query=both)).status == 400
     missing = await lab.get("/sessions/a/what-if", query={"execution": "x"})

@@ -27,7 +27,7 @@ QuestionId = Annotated[str, Meta(min_length=1, description="The `id` of one of t
 Person = Annotated[str, Meta(max_length=200, description="The name of the person that decided.")]
 
 
-# Queries
+# Queries: lists and what-ifs refuse unknown parameters, since a condition that is ignored misleads.
 
 Cursor = Annotated[
     str,
@@ -81,14 +81,14 @@ class SessionQuery(Struct, frozen=True):
     metadata: Labels | None = None
 
 
-class ListQuery(SessionQuery, frozen=True):
+class ListQuery(SessionQuery, frozen=True, forbid_unknown_fields=True):
     """Which sessions to list."""
 
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     after: Annotated[str, Meta(description="The `next` of the page before.")] | None = None
 
 
-class StatsQuery(SessionQuery, frozen=True):
+class StatsQuery(SessionQuery, frozen=True, forbid_unknown_fields=True):
     """Which sessions to count, and by which days."""
 
     days: Annotated[int, Meta(ge=1, le=90, description="The number of days, with today.")] = 14
@@ -105,13 +105,13 @@ class StatsQuery(SessionQuery, frozen=True):
     ] = 0
 
 
-class QuestionQuery(Struct, frozen=True):
+class QuestionQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """How many questions to return."""
 
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
 
 
-class MessageQuery(Struct, frozen=True):
+class MessageQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which messages to return: the last ones, or with `after` the first ones."""
 
     after: Annotated[Index, Meta(description="After so many messages of the session.")] | None = None
@@ -126,7 +126,7 @@ class EventQuery(Struct, frozen=True):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
-class TraceQuery(Struct, frozen=True):
+class TraceQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which steps to return, counted from the session's first."""
 
     after: Annotated[Index, Meta(description="After so many steps.")] = 0
@@ -134,7 +134,7 @@ class TraceQuery(Struct, frozen=True):
     brief: Annotated[bool, Meta(description="Summaries instead of arguments and results.")] = False
 
 
-class ExecutionQuery(Struct, frozen=True):
+class ExecutionQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which executions to return, counted from the session's first."""
 
     after: Annotated[Index, Meta(description="After so many executions.")] = 0
@@ -154,7 +154,7 @@ OtherCount = Annotated[str, Meta(pattern=_COUNT)]
 OtherAmount = Annotated[str, Meta(pattern=_AMOUNT)]
 
 
-class WhatIfQuery(Struct, frozen=True):
+class WhatIfQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The limits to judge a run by: `none` removes one, and one that is not given stays as recorded."""
 
     max_steps: OtherCount | None = None
@@ -170,7 +170,7 @@ class WhatIfQuery(Struct, frozen=True):
     ) = None
 
 
-class SurveyQuery(SessionQuery, frozen=True):
+class SurveyQuery(SessionQuery, frozen=True, forbid_unknown_fields=True):
     """The limit whose values are judged, and the sessions."""
 
     limit: Literal["max_steps", "max_tokens", "timeout", "cumulative_timeout", "max_cost"] = "max_steps"

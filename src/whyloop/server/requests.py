@@ -7,11 +7,10 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from enum import StrEnum
 from functools import cache
 from hashlib import sha256
 from math import ceil
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -35,6 +34,7 @@ from whyloop.errors import (
 )
 from whyloop.logger import Logger
 from whyloop.server.bodies import Problem, Refusal
+from whyloop.server.validation import described
 from whyloop.stores.records import LONGEST_KEY, RequestKey, Summary
 from whyloop.stores.store import Store
 from whyloop.values import encoding
@@ -50,6 +50,7 @@ LARGEST_BODY = 1_000_000
 # The first request may be on its way in another process: its key is recorded within a moment.
 A_MOMENT, MOMENTS = 0.02, 10
 _MOST_DIGITS = 9
+_TOKEN = "token"  # Clients may send their secret in it, for the function that admits them.
 _LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _ETAG = re.compile(r'\s*(\*|(?:W/)?"[^"]*")\s*(?:,|$)')
 # The first one that fits.
@@ -211,18 +212,24 @@ def precondition_of(connection: HTTPConnection) -> Precondition | None:
 def query_of(connection: HTTPConnection, kind: type) -> Any:
     """Return the query as a value of this type.
 
-    Only a parameter that is a list may be repeated.
+    Only a parameter that is a list may be repeated. If unknown parameters are forbidden, the token of the
+    client is not one.
     """
-    lists, plain = _fields(kind)
+    lists, kinds = _fields(kind)
+    is_strict = kind.__struct_config__.forbid_unknown_fields  # type: ignore[attr-defined]
     values: dict[str, Any] = {name: [] for name in lists}
     given = set[str]()
     for name, text in connection.query_params.multi_items():
-        if name in lists:
+        if name not in kinds:
+            if is_strict and name not in ("", _TOKEN):
+                known = ", ".join(kinds)
+                raise BadRequestError(f"unknown parameter {shortened(name, 60)!r}: use {known}")
+        elif name in lists:
             values[name].append(text)
         elif name in given:
             raise BadRequestError(f"the parameter {shortened(name, 60)!r} was repeated: give it once")
         elif text != "":
-            values[name] = _plain_value(text, plain.get(name))
+            values[name] = _plain_value(name, text, kinds[name])
         given.add(name)
     return _converted(values, kind)
 
@@ -234,12 +241,17 @@ def index_of(text: str) -> int:
     raise BadRequestError(f"invalid step {shortened(text, 40)!r}: use its number in the session, from 1 on")
 
 
-def _plain_value(text: str, kind: type[msgspec.inspect.Type] | None) -> Any:
+def _plain_value(name: str, text: str, kind: type[msgspec.inspect.Type]) -> Any:
     """Return a number or a boolean where one is expected, else the text."""
-    digits = text.removeprefix("-")
-    if kind is msgspec.inspect.IntType and digits.isascii() and digits.isdigit():
-        return int(text) if len(digits) <= _MOST_DIGITS else text
-    if kind is msgspec.inspect.BoolType and text in ("true", "false"):
+    if kind is msgspec.inspect.IntType:
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit()):
+            raise BadRequestError(f"invalid {name} {shortened(text, 40)!r}: use a whole number")
+        size = int(digits) if len(digits) <= _MOST_DIGITS else 10**_MOST_DIGITS  # That is out of every range.
+        return -size if text.startswith("-") else size
+    if kind is msgspec.inspect.BoolType:
+        if text not in ("true", "false"):
+            raise BadRequestError(f"invalid {name} {shortened(text, 40)!r}: use true or false")
         return text == "true"
     return text
 
@@ -322,38 +334,7 @@ def _converted(data: Any, kind: type) -> Any:
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
-        raise BadRequestError(described(str(error), kind)) from None
-
-
-def described(text: str, kind: type | None = None) -> str:
-    """Return a validation error for a client: the path, then the problem."""
-    problem, _, path = text.partition(" - at `$.")
-    name = path.rstrip("`")
-    problem = problem.replace("`", "").replace("Object missing required field", "this is missing:")
-    if kind is not None and problem.startswith("Invalid enum value"):
-        known = _choices(kind, name)
-        problem = f"{problem}: choose from {', '.join(known)}" if known else problem
-    elif kind is not None and not name and problem.startswith("Object contains unknown field"):
-        known = [field.encode_name for field in msgspec.structs.fields(kind)]
-        field = problem.removeprefix("Object contains unknown field ")
-        return f"unknown field {field!r}: use {', '.join(known) or 'none'}"
-    return f"{name}: {problem[:1].lower()}{problem[1:]}" if name else problem
-
-
-def _choices(kind: type, name: str) -> list[str]:
-    types = [field.type for field in msgspec.structs.fields(kind) if field.name == name]
-    return [str(member) for each in types for member in _members(each)]
-
-
-def _members(kind: Any) -> Iterator[object]:
-    """Yield the members of the enumerations in a type, and the values of its literals."""
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        yield from kind
-    elif get_origin(kind) is Literal:
-        yield from get_args(kind)
-    else:
-        for part in get_args(kind):
-            yield from _members(part)
+        raise BadRequestError(described(str(error), kind, data)) from None
 
 
 def _too_deep() -> BadRequestError:
