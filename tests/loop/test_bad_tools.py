@@ -87,6 +87,7 @@ async def test_a_result_that_cannot_be_encoded_is_a_failure(value: Any, plain: b
     made = tool(name="give")(give if plain else give_async)
     state, explanation = await failed_run(made)
     assert state.steps[0].failures[0].type == "tool"
+    assert "it returned a value of type " in state.messages[-1].text
     assert "cannot be encoded" in state.messages[-1].text
     assert "give failed" in explanation
 
