@@ -271,10 +271,42 @@ def test_the_options_of_temporal_need_its_address(capsys: Capsys) -> None:
     assert "--task-queue needs --temporal ADDRESS" in capsys.readouterr().err
 
 
+COMMANDS_OF_TEMPORAL = [
+    ["worker", "--agents", "crew:agents"],
+    ["run", "Hi", "--agent", "crew"],
+    ["chat", "--agent", "crew"],
+    ["serve", "--agent", "crew", "--port", "0"],
+]
+
+
+@pytest.mark.parametrize("arguments", COMMANDS_OF_TEMPORAL, ids=lambda arguments: arguments[0])
 @pytest.mark.usefixtures("queue")
-def test_a_server_that_is_not_there_is_an_error_with_its_address(capsys: Capsys) -> None:
-    assert main(["worker", "--agents", "crew:agents", "--temporal", "127.0.0.1:1"]) == 1
-    assert "cannot reach Temporal at 127.0.0.1:1" in capsys.readouterr().err
+def test_a_server_that_is_not_there_is_an_error_with_its_address(
+    arguments: list[str], capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hi\n"))
+    assert main([*arguments, "--temporal", "127.0.0.1:1"]) == 1
+    assert capsys.readouterr().err == (
+        f"whyloop {arguments[0]}: Temporal could not be reached at 127.0.0.1:1: connection refused. "
+        "Start it, or correct --temporal\n"
+    )
+    assert stored() == []
+
+
+@pytest.mark.parametrize("arguments", COMMANDS_OF_TEMPORAL, ids=lambda arguments: arguments[0])
+def test_an_unknown_namespace_is_refused_before_anything_is_created(
+    temporal: TemporalServer,
+    queue: str,
+    arguments: list[str],
+    capsys: Capsys,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hi\n"))
+    assert main([*arguments, *options(temporal, queue), "--namespace", "nope"]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"whyloop {arguments[0]}: namespace 'nope' cannot be used: ")
+    assert len(shown.splitlines()) == 1
+    assert stored() == []
 
 
 def test_a_session_stays_with_the_version_of_its_worker(temporal: TemporalServer, queue: str) -> None:

@@ -116,6 +116,10 @@ class Chat:
         """Answer lines until the person leaves."""
         if isinstance(self._agent, Agent):
             self._run(self._stack.enter_async_context(self._agent))
+        else:
+            from whyloop.cli.fleet import connect_client
+
+            self._run(connect_client(self._store, self._args))
         if self._args.session:
             self._open(self._run(find_session(self._store, self._args.session)).agent_id)
         self._note(introduction(self._args, self._agent))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import shlex
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
@@ -31,6 +32,7 @@ from whyloop.wire.envelope import BroadcastConfig
 
 if TYPE_CHECKING:
     from temporalio.client import Client
+    from temporalio.service import RPCError
     from temporalio.worker import WorkerDeploymentConfig
 
     from whyloop.temporal import TemporalEngine, TemporalSession, WhyloopPlugin
@@ -42,10 +44,11 @@ SECONDS_BETWEEN_SIGNS = 1.0
 
 
 async def connect(args: argparse.Namespace, plugin: WhyloopPlugin) -> Client:
-    """Return a client of the Temporal server that the options name."""
+    """Return a client of the Temporal server and the namespace that the options name."""
+    from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
     from temporalio.client import Client
     from temporalio.envconfig import ClientConfig
-    from temporalio.service import RPCError
+    from temporalio.service import RPCError, RPCStatusCode
 
     try:
         config: dict[str, Any] = dict(ClientConfig.load_client_connect_config())
@@ -58,9 +61,27 @@ async def connect(args: argparse.Namespace, plugin: WhyloopPlugin) -> Client:
         client = await Client.connect(**config, plugins=[plugin])
         await client.service_client.check_health()
     except (RuntimeError, ValueError, RPCError) as error:
-        reason = shortened(str(error), 200)
-        raise CommandError(f"cannot reach Temporal at {shortened(args.temporal)}: {reason}") from None
+        raise CommandError(
+            f"Temporal could not be reached at {shortened(args.temporal)}: {_connection_problem(error)}. "
+            "Start it, or correct --temporal"
+        ) from None
+    try:
+        await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
+    except RPCError as error:
+        if error.status is not RPCStatusCode.PERMISSION_DENIED:  # A client may run workflows, and no more.
+            raise _unusable_namespace(client, error) from None
     return client
+
+
+def _connection_problem(error: Exception) -> str:
+    """Return why a connection failed: the last quoted text of a debug message."""
+    quoted = re.findall(r'"([^"]+)"', str(error))
+    text = shortened(quoted[-1] if quoted else str(error), 200)
+    return text[:1].lower() + text[1:]
+
+
+def _unusable_namespace(client: Client, error: RPCError) -> CommandError:
+    return CommandError(f"namespace {client.namespace!r} cannot be used: {shortened(error.message, 200)}")
 
 
 def refuse_missing_sdk() -> None:
@@ -146,9 +167,7 @@ async def _define_search_attributes(client: Client) -> None:
     try:
         await add_search_attributes(client)
     except RPCError as error:
-        raise CommandError(
-            f"namespace {client.namespace!r} cannot be used: {shortened(error.message, 200)}"
-        ) from None
+        raise _unusable_namespace(client, error) from None
 
 
 def _tool_queues(args: argparse.Namespace, agents: Mapping[str, Agent[Any, Any]]) -> dict[str, str]:
@@ -170,12 +189,19 @@ def _tool_queues(args: argparse.Namespace, agents: Mapping[str, Agent[Any, Any]]
 # Clients
 
 
+async def connect_client(store: Store, args: argparse.Namespace) -> Client:
+    """Return a client of the sessions of a store; it runs none itself."""
+    refuse_missing_sdk()
+    from whyloop.temporal import WhyloopPlugin
+
+    return await connect(args, WhyloopPlugin(store))
+
+
 async def open_engine(store: Store, agent: str, args: argparse.Namespace) -> TemporalEngine:
     """Return the engine with which a server lets the workers run its sessions."""
-    refuse_missing_sdk()
-    from whyloop.temporal import TemporalEngine, WhyloopPlugin
+    client = await connect_client(store, args)
+    from whyloop.temporal import TemporalEngine
 
-    client = await connect(args, WhyloopPlugin(store))
     return TemporalEngine(client, store, agent, task_queue=args.task_queue or TASK_QUEUE)
 
 
@@ -212,10 +238,9 @@ class FleetSession:
         metadata: Mapping[str, PlainValue] | None,
     ) -> FleetSession:
         """Return a session of the store, or a new one if no id is given."""
-        refuse_missing_sdk()
-        from whyloop.temporal import TemporalSession, WhyloopPlugin
+        client = await connect_client(store, args)
+        from whyloop.temporal import TemporalSession
 
-        client = await connect(args, WhyloopPlugin(store))
         queue = args.task_queue or TASK_QUEUE
         session = await TemporalSession.open(
             client, store, agent, agent_id, metadata=metadata, task_queue=queue
