@@ -144,8 +144,14 @@ async def test_a_run_of_a_worker_is_not_awaited_for_ever_if_its_events_cannot_be
     async def fail(*_: object) -> None:
         raise StoreUnavailableError("the store cannot be reached")
 
+    class Begun(Session):
+        begin = Session.send
+
+        async def wait(self, state: Any) -> Any:
+            return state
+
     monkeypatch.setattr("whyloop.cli.narration.read_end", fail)
     agent = Agent(ScriptedModel([call("echo"), "All is done."]), [echo])
-    session: Any = await Session.open(MemoryStore(), agent, "one", create=True)
+    session: Any = await Begun.open(MemoryStore(), agent, "one", create=True)
     with pytest.raises(StoreUnavailableError):
         await asyncio.wait_for(FleetSession(session, "127.0.0.1:7233").send("Work"), 20)

@@ -17,7 +17,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.client import Client as TemporalClient, WorkflowExecutionStatus
 from temporalio.common import VersioningBehavior
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -26,9 +26,10 @@ from tests.real.temporal import TemporalServer
 from tests.real.test_temporal_versions import use
 from whyloop import Agent, Session, tool
 from whyloop.cli import main
-from whyloop.cli.terminal import USAGE_ERROR
+from whyloop.cli.terminal import INTERRUPTED, USAGE_ERROR
+from whyloop.errors import StoreError
 from whyloop.stores import SqliteStore, open_store
-from whyloop.temporal import TemporalRecovery, workflow_id
+from whyloop.temporal import TemporalRecovery, TemporalSession, WhyloopPlugin, workflow_id
 from whyloop.temporal.recovery import SECONDS_TO_START
 from whyloop.temporal.workflow import STATUS
 from whyloop.testing import FakeClock, ScriptedModel, call
@@ -120,6 +121,16 @@ def stored() -> list[AgentState]:
             return [await store.load(each.agent_id) for each in page.sessions]
 
     return asyncio.run(read())
+
+
+def status_of(temporal: TemporalServer, queue: str) -> WorkflowExecutionStatus | None:
+    """Return the status of the only workflow of a task queue; None before it starts."""
+
+    async def find() -> WorkflowExecutionStatus | None:
+        found = (await temporal.connect()).list_workflows(f"TaskQueue = '{queue}'")
+        return next(iter([each.status async for each in found]), None)
+
+    return asyncio.run(find())
 
 
 def wait_for(found: Callable[[], object]) -> None:
@@ -236,14 +247,62 @@ def test_ctrl_c_stops_the_run_at_its_worker(temporal: TemporalServer, queue: str
     assert "StopRequestedCheck decided: Ctrl-C was pressed" in notes
 
 
-def test_an_agent_that_no_worker_has_is_named_in_the_error(
+def test_ctrl_c_ends_a_command_that_no_worker_has_begun(temporal: TemporalServer, queue: str) -> None:
+    running = whyloop("run", "Work", "--agent", "crew", *options(temporal, queue))
+    try:
+        wait_for(lambda: status_of(temporal, queue) is WorkflowExecutionStatus.RUNNING)
+        running.send_signal(signal.SIGINT)
+        _, notes = running.communicate(timeout=10)
+    finally:
+        running.kill()
+    assert running.returncode == INTERRUPTED
+    [state] = stored()
+    assert (
+        "no worker has begun: the request is queued, and runs when a worker starts. To drop it: "
+        f"temporal workflow terminate --workflow-id {queue}:{state.agent_id} "
+        f"--address {temporal.address} --namespace default\n"
+    ) in notes
+
+
+@pytest.mark.parametrize("command", [["run", "Hi"], ["chat"]], ids=lambda command: command[0])
+def test_an_agent_that_no_worker_has_is_named_and_leaves_no_session(
+    temporal: TemporalServer, queue: str, command: list[str], capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hi\nHi again\n"))
+    with worker(temporal, queue):
+        code = main([*command, "--agent", "nobody", *options(temporal, queue)])
+    problem = "no agent is named 'nobody' here: the agents of this worker are cashier, crew"
+    asked = 2 if command == ["chat"] else 1
+    assert capsys.readouterr().err.count(problem) == asked
+    assert code == (0 if command == ["chat"] else USAGE_ERROR)
+    assert stored() == []
+
+
+def test_workers_with_another_store_are_named_and_the_workflow_ends(
     temporal: TemporalServer, queue: str, capsys: Capsys
 ) -> None:
-    with worker(temporal, queue):
-        assert main(["run", "Hi", "--agent", "nobody", *options(temporal, queue)]) == 2
-    assert "no agent is named 'nobody' here: the agents of this worker are cashier, crew" in (
-        capsys.readouterr().err
-    )
+    with worker(temporal, queue, "--store", "other.db") as process:
+        assert main(["run", "Hi", "--agent", "crew", *options(temporal, queue)]) == 1
+        wait_for(lambda: status_of(temporal, queue) is WorkflowExecutionStatus.FAILED)
+        process.terminate()
+        assert process.stderr is not None
+        logged = process.stderr.read()
+    assert f"the workers of task queue '{queue}' use another store" in capsys.readouterr().err
+    assert stored() == []
+    assert "give the workers and their clients the same store" in logged
+    assert "Traceback" not in logged
+
+
+def test_an_unknown_namespace_is_the_error_of_a_session(temporal: TemporalServer, tmp_path: Path) -> None:
+    async def send() -> None:
+        async with SqliteStore(tmp_path / "sessions.db") as store:
+            client = await TemporalClient.connect(
+                temporal.address, namespace="nope", plugins=[WhyloopPlugin(store)]
+            )
+            await (await TemporalSession.open(client, store, "crew")).send("Hi")
+
+    with pytest.raises(StoreError, match="namespace 'nope' cannot be used: "):
+        asyncio.run(send())
 
 
 @pytest.mark.parametrize(

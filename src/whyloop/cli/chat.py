@@ -24,7 +24,16 @@ from whyloop.cli.formats import (
     store_name,
 )
 from whyloop.cli.renderer import Kind, show_explanation
-from whyloop.cli.runs import Progress, Runner, deps_of, new_metadata, on_ctrl_c, open_session, waits_for_steps
+from whyloop.cli.runs import (
+    Progress,
+    Runner,
+    deps_of,
+    new_metadata,
+    on_ctrl_c,
+    open_session,
+    waits_for_steps,
+    withdraw,
+)
 from whyloop.cli.store_access import find_session, open_named_store
 from whyloop.cli.terminal import EXIT_CODES, CommandError, Prompt, can_draw, terminal, write_error
 from whyloop.errors import ConfigurationError, NotResumableError, WhyloopError
@@ -174,11 +183,18 @@ class Chat:
     # Runs
 
     def _ask(self, question: str) -> None:
-        if self._session is None:
+        is_new = self._session is None
+        if is_new:
             self._open(None)
-        elif self._session.state.pending_calls:
+        assert self._session is not None
+        if self._session.state.pending_calls:
             self._note("  Open questions are dropped, since another question is asked.")
-        self._work(lambda session, deps, handler: session.send(question, deps=deps, on_event=handler))
+        try:
+            self._work(lambda session, deps, handler: session.send(question, deps=deps, on_event=handler))
+        except WhyloopError:
+            if is_new and self._run(withdraw(self._session)):
+                self._session = None
+            raise
 
     def _resume(self, grant: Budget | None = None) -> None:
         self._work(lambda session, deps, handler: session.resume(grant=grant, deps=deps, on_event=handler))

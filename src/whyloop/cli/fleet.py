@@ -7,7 +7,7 @@ import asyncio
 import re
 import shlex
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from datetime import timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,7 +19,7 @@ from whyloop.cli.formats import PlainValue, program
 from whyloop.cli.narration import FollowedEvents
 from whyloop.cli.services import freeze_startup, on_signals
 from whyloop.cli.terminal import CommandError, write_error
-from whyloop.errors import ConfigurationError, NotResumableError, SessionRunningError
+from whyloop.errors import ConfigurationError, NotResumableError, SessionRunningError, WhyloopError
 from whyloop.events import AgentEvent
 from whyloop.loop.agent import Agent
 from whyloop.sessions.session import MakeDeps
@@ -35,10 +35,11 @@ if TYPE_CHECKING:
     from temporalio.service import RPCError
     from temporalio.worker import WorkerDeploymentConfig
 
-    from whyloop.temporal import TemporalEngine, TemporalSession, WhyloopPlugin
+    from whyloop.temporal import Accepted, TemporalEngine, TemporalSession, WhyloopPlugin
 
 AT_ONCE = 100
 SECONDS_WITHOUT_WORKER = 5.0
+SECONDS_TO_END = 5.0  # For a workflow that has refused a request.
 # Temporal delivers a cancellation with the answer to a sign of life, so this bounds how late it arrives.
 SECONDS_BETWEEN_SIGNS = 1.0
 
@@ -226,6 +227,8 @@ class FleetSession:
         self._session = session
         self._address = address
         self._views: list[Any] = []
+        self._shown: _Shown | None = None
+        self._has_begun = False
         self._stopping: asyncio.Task[None] | None = None
 
     @classmethod
@@ -268,7 +271,7 @@ class FleetSession:
 
     async def send(self, query: str, *, deps: object = None, on_event: View | None = None) -> AgentState:
         """Ask the next question, and show the run until its end or a pause."""
-        return await self._show(self._session.send(query), on_event)
+        return await self._show(self._finish(self._session.begin(query)), on_event)
 
     async def resume(
         self, *, grant: Budget | None = None, deps: object = None, on_event: View | None = None
@@ -280,14 +283,41 @@ class FleetSession:
         session = self._session
         state, version = session.state, session.version
         try:
-            return await session.resume(grant=grant)
+            return await self._finish(session.begin_resume(grant=grant))
         except (SessionRunningError, NotResumableError):
             if grant is not None or state.status is not AgentStatus.PAUSED or state.pending_calls:
                 raise
             # A worker looks for sessions whose questions are all decided, and was faster.
             from whyloop.temporal import Accepted
 
+            self._has_begun = True
             return await session.wait(Accepted(state.execution.id, version))
+
+    async def _finish(self, beginning: Coroutine[Any, Any, Accepted]) -> AgentState:
+        self._has_begun = False
+        accepted = await beginning
+        self._has_begun = True
+        return await self._session.wait(accepted)
+
+    async def withdraw(self) -> bool:
+        """Delete the session if its request was refused: nothing is recorded, and its workflow has ended."""
+        from temporalio.client import WorkflowFailureError
+        from temporalio.service import RPCError
+
+        from whyloop.temporal.open_workflows import record_open
+
+        session, store = self._session, self._session.store
+        if self._has_begun:
+            return False
+        try:
+            with suppress(WorkflowFailureError):
+                await asyncio.wait_for(session.handle.result(), SECONDS_TO_END)
+            opened = await record_open(session.client, store, self.agent_id, session.handle.id)
+            await store.forget_workflow(self.agent_id, opened.token)
+            await store.delete(self.agent_id, expected_version=session.version)
+        except (TimeoutError, RPCError, WhyloopError):
+            return False
+        return True
 
     # What runs it
 
@@ -296,16 +326,26 @@ class FleetSession:
         self._views.append(view)
 
     def request_stop(self, reason: str) -> bool:
-        """End the run, wherever it runs."""
+        """End the run, wherever it runs; return False if no worker has begun it."""
+        if not self._has_begun:
+            if self._shown is not None:
+                self._shown.note(f"  no worker has begun: {self._how_to_drop()}")
+            return False
         self._stopping = asyncio.ensure_future(self._session.request_stop(reason))
         return True
+
+    def _how_to_drop(self) -> str:
+        client, name = self._session.client, self._session.handle.id
+        command = ["temporal", "workflow", "terminate", "--workflow-id", name, "--address", self._address]
+        command += ["--namespace", client.namespace]
+        return f"the request is queued, and runs when a worker starts. To drop it: {shlex.join(command)}"
 
     async def _show(self, work: Coroutine[Any, Any, AgentState], view: View | None) -> AgentState:
         """Pass the events of a run to the views as they arrive in the store."""
         views = [*self._views, *([view] if view else [])]
         start = cursor_of(self.state.execution)
         async with EventFeed(self._session.store, BroadcastConfig.debug(), keep_events=True) as feed:
-            shown = _Shown(views, start)
+            self._shown = shown = _Shown(views, start)
             followed = FollowedEvents(self._session.store, self.agent_id)
             showing = asyncio.create_task(shown.follow(feed, self.agent_id, followed))
             waiting = asyncio.get_running_loop().call_later(
@@ -362,8 +402,12 @@ class _Shown:
     def note_waiting(self, address: str) -> None:
         """Say what may be missing if nothing has happened yet."""
         if not self._has_begun:
-            for view in self._views:
-                view.note(
-                    f"  no worker has begun yet: start one with {shlex.join(program())} worker "
-                    f"--temporal {address} --agents package.module:agents"
-                )
+            self.note(
+                f"  no worker has begun yet: start one with {shlex.join(program())} worker "
+                f"--temporal {address} --agents package.module:agents"
+            )
+
+    def note(self, text: str) -> None:
+        """Show something that is not part of the run."""
+        for view in self._views:
+            view.note(text)

@@ -27,7 +27,7 @@ from whyloop.cli.terminal import (
     write_error,
     write_json,
 )
-from whyloop.errors import ConfigurationError, NotResumableError
+from whyloop.errors import ConfigurationError, NotResumableError, WhyloopError
 from whyloop.events import AgentEvent, AgentStepCompleted, StreamChunkReceived
 from whyloop.loop.agent import Agent
 from whyloop.loop.setup import Handler
@@ -196,9 +196,19 @@ async def _run_session(
         if typed is None and not args.quiet:
             write_error(f"session {printable(session.agent_id)}")
         options = agent_options(args)
-        return await _show_run(
-            runner, args, work(session), lambda state: next_commands(args, state, named, agent=options)
-        )
+        try:
+            return await _show_run(
+                runner, args, work(session), lambda state: next_commands(args, state, named, agent=options)
+            )
+        except WhyloopError:
+            if typed is None:
+                await withdraw(session)
+            raise
+
+
+async def withdraw(session: AnySession) -> bool:
+    """Delete a new session whose first request the workers of Temporal refused."""
+    return not isinstance(session, Session) and await session.withdraw()
 
 
 async def open_session(

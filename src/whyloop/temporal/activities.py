@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from whyloop.errors import (
     ConflictError,
@@ -85,6 +85,10 @@ def _explained() -> Iterator[None]:
         yield
     except (StoreUnavailableError, ApplicationError):
         raise
+    except SessionNotFoundError as error:
+        # The traceback of a benign error is not logged.
+        _log.warning("%s: give the workers and their clients the same store", error)
+        raise refusal(str(error), type(error).__name__, ApplicationErrorCategory.BENIGN) from None
     except Exception as error:
         raise refused(error) from error
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from whyloop.loop.agent import Agent
 
@@ -30,9 +30,13 @@ fleets: dict[tuple[str, str], Fleet] = {}
 """The agents of the workers in this process, by namespace and task queue."""
 
 
-def refusal(text: str, kind: str = "ConfigurationError") -> ApplicationError:
+def refusal(
+    text: str,
+    kind: str = "ConfigurationError",
+    category: ApplicationErrorCategory = ApplicationErrorCategory.UNSPECIFIED,
+) -> ApplicationError:
     """Return a final error, named after a class of `whyloop.errors`."""
-    return ApplicationError(text, type=kind, non_retryable=True)
+    return ApplicationError(text, type=kind, non_retryable=True, category=category)
 
 
 def agent_named(name: str, agents: Mapping[str, Agent[Any, Any]]) -> Agent[Any, Any]:

@@ -6,6 +6,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from whyloop.errors import StoreUnavailableError, WorkflowOpenError
+from whyloop.stores.records import OpenWorkflow
 from whyloop.stores.store import Store
 
 
@@ -14,7 +15,7 @@ def engine_of(client: Client) -> str:
     return f"temporal:{client.namespace}"
 
 
-async def record_open(client: Client, store: Store, agent_id: str, workflow: str) -> None:
+async def record_open(client: Client, store: Store, agent_id: str, workflow: str) -> OpenWorkflow:
     """Record that a workflow may be open; forget another one that is closed.
 
     Args:
@@ -26,8 +27,7 @@ async def record_open(client: Client, store: Store, agent_id: str, workflow: str
     engine = engine_of(client)
     while True:
         try:
-            await store.record_workflow(agent_id, engine, workflow)
-            return
+            return await store.record_workflow(agent_id, engine, workflow)
         except WorkflowOpenError as other:
             # Such as one of another task queue, from which the session has moved.
             try:

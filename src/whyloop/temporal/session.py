@@ -240,7 +240,15 @@ class TemporalSession:
 
     async def _raise_failure(self) -> None:
         """Raise the error of the workflow, if it has failed."""
-        if (await self.handle.describe()).status is WorkflowExecutionStatus.FAILED:
+        try:
+            found = await self.handle.describe()
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise _unreachable(error) from error
+            # The update did not even start a workflow.
+            namespace = self.client.namespace
+            raise StoreError(f"namespace {namespace!r} cannot be used: {error.message}") from error
+        if found.status is WorkflowExecutionStatus.FAILED:
             try:
                 await self.handle.result()
             except WorkflowFailureError as error:
@@ -252,6 +260,11 @@ class TemporalSession:
     def _raise(self, error: ApplicationError) -> NoReturn:
         """Raise the error that a local session would have raised."""
         kind = getattr(errors, error.type or "", None)
+        if kind is SessionNotFoundError:  # This client's store had it a moment ago.
+            raise StoreError(
+                f"the workers of task queue {self._task_queue!r} use another store, which has no session "
+                f"{self.agent_id!r}: give them and their clients the same store (--store, $WHYLOOP_STORE)"
+            ) from None
         if not (isinstance(kind, type) and issubclass(kind, WhyloopError)):
             raise error
         known = kind.__new__(kind)

@@ -77,6 +77,8 @@ class AgentWorkflow:
         self._is_busy = start.lease is not None
         """True while a run is prepared, in progress, or being stored."""
         self._is_settling = False
+        self._is_unreadable = False
+        """True if a request was refused before the session was read."""
         self._reading = asyncio.Lock()
         self._looks = 0
         self._wakes = False
@@ -225,7 +227,7 @@ class AgentWorkflow:
             self._show()
             return Accepted(run.state.execution.id, self._version)
         except BaseException:
-            self._is_busy = False
+            self._is_busy, self._is_unreadable = False, self._state is None
             raise
 
     async def _read(self, *, acquire: bool = False, lease: Lease | None = None) -> Lease | None:
@@ -273,11 +275,7 @@ class AgentWorkflow:
     async def _execute(self, name: str, given: Struct, kind: type | None = None) -> Any:
         try:
             return await workflow.execute_activity(
-                name,
-                given,
-                result_type=kind,
-                start_to_close_timeout=STORING,
-                retry_policy=UNTIL_STORED,
+                name, given, result_type=kind, start_to_close_timeout=STORING, retry_policy=UNTIL_STORED
             )
         except ActivityError as error:
             raise error.cause or error from None
@@ -387,7 +385,9 @@ class AgentWorkflow:
 
     @property
     def _has_ended(self) -> bool:
-        return self._state is not None and (self._state.status.has_ended or not self._state.messages)
+        if self._state is None:
+            return self._is_unreadable  # The next look at the store says why.
+        return self._state.status.has_ended or not self._state.messages
 
     @property
     def _is_running(self) -> bool:
