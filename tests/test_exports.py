@@ -58,7 +58,7 @@ IMPORTS = "ImportReport LogProblem import_log read_log"
 SERVER = "Access AgentServer Limits"
 ERRORS = """
 ApprovalError BroadcastError ConfigurationError ConflictError KeyUsedError LeaseLostError
-ModelError NestingError NotResumableError OutputError RateLimitError RequestTimeoutError
+ModelError NestingError NoWorkerError NotResumableError OutputError RateLimitError RequestTimeoutError
 ResponseValidationError ScriptError SessionExistsError SessionNotFoundError SessionRunningError
 SnapshotError StoreError StoreUnavailableError ToolDefinitionError ToolExecutionError ToolTimeoutError
 UnfinishedRunError WhyloopError WorkflowOpenError

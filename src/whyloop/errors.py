@@ -18,6 +18,7 @@ WhyloopError                     anything below
 │   ├── KeyUsedError             the session has an append under this key already
 │   ├── LeaseLostError           another runner has taken the session over
 │   └── StoreUnavailableError    locked, full, read-only or missing: try again later
+├── NoWorkerError                no worker of an engine began a request in time; it stays queued
 ├── BroadcastError               envelopes that could not be sent; `retry` says whether to try again
 ├── ModelError                   the provider refused or failed            → error type `model`
 │   ├── RateLimitError           HTTP 429 or an overloaded provider        → error type `rate_limit`
@@ -255,6 +256,10 @@ class LeaseLostError(StoreError):
 
 class StoreUnavailableError(StoreError):
     """The store cannot be reached or written to at the moment; stored data is safe."""
+
+
+class NoWorkerError(WhyloopError):
+    """No worker of an engine began a request in time; it stays queued, and runs when a worker starts."""
 
 
 class BroadcastError(WhyloopError):

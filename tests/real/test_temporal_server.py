@@ -105,15 +105,51 @@ async def test_a_stop_ends_a_pause_and_its_workflow(temporal: TemporalServer, tm
 
 
 async def test_a_server_without_workers_says_so(
-    temporal: TemporalServer,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    temporal: TemporalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engines, "SECONDS_FOR_A_WORKER", 0.5)
     async with running(temporal, tmp_path) as here:
         lab = lab_of(Fleet(here.client, here.store, "nothing-there", here.plugin))
         path = await lab.made()
         answer = await lab.post(f"{path}/messages", {"text": "Pay 5"})
-    assert answer.status == 503
-    assert "no worker of task queue 'nothing-there' began within 0.5 s" in caplog.text
+    assert (answer.status, answer.error) == (503, "no_worker")
+    assert answer.message == (
+        "no worker of task queue 'nothing-there' began within 0.5 s: start one with `whyloop worker "
+        "--temporal`. The request is queued, and runs when a worker starts. Repeated, it may run twice: look "
+        "at the session first, or use an Idempotency-Key for each request"
+    )
+
+
+@pytest.mark.parametrize(
+    ("headers", "advice", "status"),
+    [
+        ({"idempotency-key": "one"}, "It can be repeated under the same Idempotency-Key, and runs once", 202),
+        ({}, "Repeated, it may run twice", 409),
+    ],
+)
+async def test_a_request_that_is_repeated_before_a_worker_starts(
+    temporal: TemporalServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    headers: dict[str, str],
+    advice: str,
+    status: int,
+) -> None:
+    async with running(temporal, tmp_path) as here:
+        await here.workers.aclose()
+        lab = lab_of(here)
+        path = await lab.made()
+        monkeypatch.setattr(engines, "SECONDS_FOR_A_WORKER", 1.0)
+        first = await lab.post(f"{path}/messages", {"text": "Pay 5"}, headers=headers)
+        monkeypatch.undo()
+        repeating = asyncio.create_task(lab.post(f"{path}/messages", {"text": "Pay 5"}, headers=headers))
+        await asyncio.sleep(0.5)  # It is queued by now.
+        await here.replace_worker()
+        second = await repeating
+        await at_rest(lab, path, "paused")
+        await asyncio.sleep(1.0)  # The second one would be recorded by now.
+        messages = [message.text for message in (await here.store.load("a")).messages if message.is_user]
+    assert (first.status, first.error) == (503, "no_worker")
+    assert advice in first.message
+    assert second.status == status
+    assert messages == ["Pay 5"]

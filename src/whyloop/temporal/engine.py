@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from temporalio.client import Client
 
-from whyloop.errors import StoreUnavailableError
+from whyloop.errors import NoWorkerError
 from whyloop.stores.live import live
 from whyloop.stores.records import RequestKey, Summary
 from whyloop.stores.store import Store
@@ -18,6 +18,10 @@ from whyloop.temporal.session import TASK_QUEUE, TemporalSession
 from whyloop.values.continuation import Budget
 
 SECONDS_FOR_A_WORKER = 30.0
+_WITH_KEY = "It can be repeated under the same Idempotency-Key, and runs once"
+_WITHOUT_KEY = (
+    "Repeated, it may run twice: look at the session first, or use an Idempotency-Key for each request"
+)
 
 
 class TemporalEngine:
@@ -57,7 +61,7 @@ class TemporalEngine:
             text: The question.
         """
         session = await self._session(summary)
-        async with _in_time(self._task_queue):
+        async with self._in_time(key):
             return await self._recorded(session, await session.begin(text, key=key))
 
     async def resume(
@@ -69,7 +73,7 @@ class TemporalEngine:
             summary: The session as it is listed.
         """
         session = await self._session(summary)
-        async with _in_time(self._task_queue):
+        async with self._in_time(key):
             return await self._recorded(session, await session.begin_resume(grant=grant, key=key))
 
     async def wake(self, summary: Summary) -> None:
@@ -100,15 +104,15 @@ class TemporalEngine:
                     return accepted.version + 1
                 await watcher.changed.wait()
 
-
-@asynccontextmanager
-async def _in_time(task_queue: str) -> AsyncIterator[None]:
-    """Give up when no worker has begun in time."""
-    try:
-        async with asyncio.timeout(SECONDS_FOR_A_WORKER):
-            yield
-    except TimeoutError:
-        raise StoreUnavailableError(
-            f"no worker of task queue {task_queue!r} began within {SECONDS_FOR_A_WORKER:g} s: start one with "
-            "`whyloop worker --temporal`, or look at those that run"
-        ) from None
+    @asynccontextmanager
+    async def _in_time(self, key: RequestKey | None) -> AsyncIterator[None]:
+        """Give up when no worker has begun in time."""
+        try:
+            async with asyncio.timeout(SECONDS_FOR_A_WORKER):
+                yield
+        except TimeoutError:
+            raise NoWorkerError(
+                f"no worker of task queue {self._task_queue!r} began within {SECONDS_FOR_A_WORKER:g} s: "
+                "start one with `whyloop worker --temporal`. The request is queued, and runs when a worker "
+                "starts. " + (_WITHOUT_KEY if key is None else _WITH_KEY)
+            ) from None

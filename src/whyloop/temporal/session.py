@@ -22,6 +22,7 @@ from whyloop import errors
 from whyloop.errors import (
     ApprovalError,
     SessionNotFoundError,
+    SessionRunningError,
     StoreError,
     StoreUnavailableError,
     WhyloopError,
@@ -45,6 +46,8 @@ from whyloop.values.transitions import Created
 TASK_QUEUE = "whyloop"
 GIVING_BACK_SECONDS = 0.02
 MOST_ATTEMPTS = 10
+SECONDS_UNTIL_AGAIN = 1.0
+"""A client may ask again after so long whether a session still runs: a workflow does not lose it."""
 
 
 class TemporalSession:
@@ -271,6 +274,8 @@ class TemporalSession:
         Exception.__init__(known, error.message)
         if isinstance(known, ApprovalError):
             known.pending = self.state.pending_calls
+        elif isinstance(known, SessionRunningError):
+            known.agent_id, known.owner, known.seconds = self.agent_id, "temporal", SECONDS_UNTIL_AGAIN
         raise known from None
 
     async def wait(self, accepted: Accepted) -> AgentState:
