@@ -94,6 +94,41 @@ async def test_a_call_is_decided_and_the_session_resumed_at_the_workers(
     assert [message.text.splitlines()[-1] for message in state.messages if message.is_tool] == ["paid 4"]
 
 
+async def test_edited_arguments_are_checked_by_a_worker_if_the_server_has_no_agent(
+    temporal: TemporalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(temporal, tmp_path) as here:
+        lab = lab_of(here)
+        path, question = await paused(lab)
+        before = (await lab.get(path)).headers["etag"]
+        wrong = await lab.post(f"{path}/approve", {"question_id": question, "arguments": {"amount": "lots"}})
+        unknown = await lab.post(f"{path}/approve", {"question_id": "no", "arguments": {"amount": 4}})
+        right = {"question_id": question, "arguments": {"amount": 4}, "by": "ada"}
+        changed = await lab.post(f"{path}/approve", right, headers={"if-match": '"older"'})
+        headers = {"idempotency-key": "one", "if-match": before}
+        first = await lab.post(f"{path}/approve", right, headers=headers)
+        again = await lab.post(f"{path}/approve", right, headers=headers)
+        repeated = await lab.post(f"{path}/approve", right)
+        events = [each["event"] for each in (await lab.get(f"{path}/events")).json["events"]]
+        await lab.post(f"{path}/resume")
+        await at_rest(lab, path, "completed")
+        state = await here.store.load("a")
+        monkeypatch.setattr(engines, "SECONDS_FOR_A_WORKER", 0.5)
+        await here.workers.aclose()
+        alone = await lab.post(f"{path}/approve", right)
+    assert (wrong.status, wrong.error) == (400, "bad_request")
+    assert wrong.message.startswith("invalid arguments for pay: ")
+    assert (unknown.status, unknown.error) == (409, "not_pending")
+    assert [call["id"] for call in unknown.json["error"]["pending_calls"]] == [question]
+    assert changed.status == 412
+    assert (first.status, first.json["pending_calls"]) == (200, [])
+    assert again.json == first.json
+    assert repeated.status == 200
+    assert events.count("agent.approval.decided") == 1
+    assert [message.text.splitlines()[-1] for message in state.messages if message.is_tool] == ["paid 4"]
+    assert "The same decision can be repeated" in alone.message
+
+
 async def test_a_stop_ends_a_pause_and_its_workflow(temporal: TemporalServer, tmp_path: Path) -> None:
     async with running(temporal, tmp_path) as here:
         lab = lab_of(here)

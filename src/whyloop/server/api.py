@@ -35,7 +35,15 @@ from whyloop.server.runs import Engine, Runs, ServedSession
 from whyloop.server.views import Executions, Tagged, messages_page, state_view, trace_page
 from whyloop.sessions.session import MakeDeps, create_session, deps_for, store_new_session
 from whyloop.stores.live import Watcher, live
-from whyloop.stores.reading import OneSession, Reading, entries_after, read_end, read_version, release
+from whyloop.stores.reading import (
+    OneSession,
+    Reading,
+    Recorded,
+    entries_after,
+    read_end,
+    read_version,
+    release,
+)
 from whyloop.stores.records import RequestKey, Summary, checked_id
 from whyloop.stores.store import Store
 from whyloop.values.approval import Verdict
@@ -319,7 +327,10 @@ class Api:
             return decide(reading.state, question_id, verdict, by, now, reason, arguments, name)
 
         async def work() -> Tagged:
-            recorded = await self._store.record(call.agent_id, plan, key=call.key)
+            if arguments is not None and agent is None and self._engine is not None:
+                recorded = await self._edit(call, self._engine, arguments, by)
+            else:
+                recorded = await self._store.record(call.agent_id, plan, key=call.key)
             self._send_events(recorded.before, recorded.transitions)
             version = recorded.after.version if recorded.transitions else await self._recorded(call)
             return self._view(recorded.after) if version is None else await again(version)
@@ -329,6 +340,19 @@ class Api:
             return self._view(reading, is_running=False)
 
         return await self._keys.once(call.agent_id, call.key, work, again)
+
+    async def _edit(self, call: Call, engine: Engine, arguments: Mapping[str, Any], by: str) -> Recorded:
+        """Let an engine check and record edited arguments: it knows the tools, and this server does not."""
+        session = await self.open(call)
+        before = await read_end(session, call.agent_id)
+        if call.precondition is not None:
+            call.precondition.check(before.summary.identity, before.version)
+        await engine.edit(before.summary, call.body.question_id, arguments, by, call.key)
+        async with aclosing(entries_after(session, before)) as entries:
+            async for entry, _, _ in entries:
+                after = await read_version(session, call.agent_id, before.version + 1)
+                return Recorded(before, entry.transitions, after)
+        return Recorded(before, (), before)
 
     # Channels
 

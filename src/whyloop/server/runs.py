@@ -7,7 +7,7 @@ of an answer whose text was not received while it streamed in, the rest is sent 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Protocol
@@ -57,6 +57,16 @@ class Engine(Protocol):
 
     async def resume(self, summary: Summary, grant: Budget | None, key: RequestKey | None) -> int:
         """Continue a session; return the version that recorded it."""
+
+    async def edit(
+        self,
+        summary: Summary,
+        question_id: str,
+        arguments: Mapping[str, Any],
+        by: str,
+        key: RequestKey | None,
+    ) -> None:
+        """Let a pending tool call run with other arguments, which must fit its tool."""
 
     async def wake(self, summary: Summary) -> None:
         """Look at a session that was changed in the store while it did not run."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from temporalio.client import Client
 
@@ -18,10 +19,6 @@ from whyloop.temporal.session import TASK_QUEUE, TemporalSession
 from whyloop.values.continuation import Budget
 
 SECONDS_FOR_A_WORKER = 30.0
-_WITH_KEY = "It can be repeated under the same Idempotency-Key, and runs once"
-_WITHOUT_KEY = (
-    "Repeated, it may run twice: look at the session first, or use an Idempotency-Key for each request"
-)
 
 
 class TemporalEngine:
@@ -61,7 +58,7 @@ class TemporalEngine:
             text: The question.
         """
         session = await self._session(summary)
-        async with self._in_time(key):
+        async with self._in_time(_advice(key)):
             return await self._recorded(session, await session.begin(text, key=key))
 
     async def resume(
@@ -73,8 +70,28 @@ class TemporalEngine:
             summary: The session as it is listed.
         """
         session = await self._session(summary)
-        async with self._in_time(key):
+        async with self._in_time(_advice(key)):
             return await self._recorded(session, await session.begin_resume(grant=grant, key=key))
+
+    async def edit(
+        self,
+        summary: Summary,
+        question_id: str,
+        arguments: Mapping[str, Any],
+        by: str,
+        key: RequestKey | None = None,
+    ) -> None:
+        """Let a pending tool call run with other arguments; a worker checks that they fit its tool.
+
+        Args:
+            summary: The session as it is listed.
+            question_id: The id of the question.
+            arguments: The other arguments.
+            by: The name of the person.
+        """
+        session = await self._session(summary)
+        async with self._in_time("The same decision can be repeated"):
+            await session.edit(question_id, arguments, by=by, key=key)
 
     async def wake(self, summary: Summary) -> None:
         """Let the workflow of a session look at the store: the session was changed there.
@@ -105,7 +122,7 @@ class TemporalEngine:
                 await watcher.changed.wait()
 
     @asynccontextmanager
-    async def _in_time(self, key: RequestKey | None) -> AsyncIterator[None]:
+    async def _in_time(self, advice: str) -> AsyncIterator[None]:
         """Give up when no worker has begun in time."""
         try:
             async with asyncio.timeout(SECONDS_FOR_A_WORKER):
@@ -114,5 +131,12 @@ class TemporalEngine:
             raise NoWorkerError(
                 f"no worker of task queue {self._task_queue!r} began within {SECONDS_FOR_A_WORKER:g} s: "
                 "start one with `whyloop worker --temporal`. The request is queued, and runs when a worker "
-                "starts. " + (_WITHOUT_KEY if key is None else _WITH_KEY)
+                f"starts. {advice}"
             ) from None
+
+
+def _advice(key: RequestKey | None) -> str:
+    """Return whether a request that begins a run can be repeated while it is queued."""
+    if key is not None:
+        return "It can be repeated under the same Idempotency-Key, and runs once"
+    return "Repeated, it may run twice: look at the session first, or use an Idempotency-Key for each request"
