@@ -83,6 +83,9 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("LOGNAME", "ada")
+    monkeypatch.setattr(
+        "whyloop.cli.command.log_runs_to_stderr", lambda: None
+    )  # It lasts longer than a test.
     monkeypatch.setenv("WHYLOOP_STORE", "sessions.db")
     monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(tmp_path / "none.toml"))
     (tmp_path / "crew.py").write_text(CREW, encoding="utf-8")
@@ -109,8 +112,9 @@ def worker(temporal: TemporalServer, queue: str, *more: str) -> Iterator[subproc
 
 
 def whyloop(*arguments: str) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
     return subprocess.Popen(
-        [*WHYLOOP, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        [*WHYLOOP, *arguments], stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment()
     )
 
 
@@ -247,15 +251,22 @@ def test_ctrl_c_stops_the_run_at_its_worker(temporal: TemporalServer, queue: str
     assert "StopRequestedCheck decided: Ctrl-C was pressed" in notes
 
 
-def test_ctrl_c_ends_a_command_that_no_worker_has_begun(temporal: TemporalServer, queue: str) -> None:
-    running = whyloop("run", "Work", "--agent", "crew", *options(temporal, queue))
+@pytest.mark.parametrize(("command", "code"), [(["run", "Work"], INTERRUPTED), (["chat"], 0)])
+def test_ctrl_c_ends_what_no_worker_has_begun(
+    temporal: TemporalServer, queue: str, command: list[str], code: int
+) -> None:
+    running = whyloop(*command, "--agent", "crew", *options(temporal, queue))
     try:
+        assert running.stdin is not None
+        running.stdin.write("Work\n")
+        running.stdin.flush()
         wait_for(lambda: status_of(temporal, queue) is WorkflowExecutionStatus.RUNNING)
         running.send_signal(signal.SIGINT)
         _, notes = running.communicate(timeout=10)
     finally:
         running.kill()
-    assert running.returncode == INTERRUPTED
+    assert running.returncode == code
+    assert "/resume continues" not in notes
     [state] = stored()
     assert (
         "no worker has begun: the request is queued, and runs when a worker starts. To drop it: "

@@ -204,7 +204,9 @@ class Chat:
         with self._prompt.silenced():
             state = self._run(self._show(work))
         if state is None:
-            self._note("    Ended at once. /resume continues.")
+            assert self._session is not None
+            if self._session.state.status not in (AgentStatus.PENDING, AgentStatus.COMPLETED):
+                self._note("    Ended at once. /resume continues.")
         elif state.pending_calls:
             self._decide_all()
         elif state.status is AgentStatus.COMPLETED:
