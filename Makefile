@@ -36,7 +36,10 @@ check: $(VENV)/.dev ## The fast gate: format, lint, strict types, unit tests
 	WHYLOOP_QUICK=1 $(BIN)/python -m pytest -m "not slow and not soak" -n 3 --dist loadfile $(PYTEST)
 
 soak: $(VENV)/.dev ## Load, long runs and large scale, on an otherwise idle machine (up to an hour)
-	$(BIN)/python -m pytest -m soak -s $(PYTEST)
+	@# One process for each file: what another test left in memory would slow a measurement down.
+	@failed=0; for file in $$(grep -rl --include='test_*.py' 'mark\.soak' tests | sort); do \
+		$(BIN)/python -m pytest -m soak -s $(PYTEST) $$file || test $$? -eq 5 || failed=1; \
+	done; exit $$failed
 
 format: $(VENV)/.dev ## Put the code into shape
 	$(BIN)/ruff format .

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -18,7 +17,17 @@ from whyloop.testing import ScriptedModel
 from whyloop.values.scalars import new_id
 
 ORIGINALS = 100
-TUNE = [sys.executable, "-c", "import sys; from whyloop.cli import main; sys.exit(main())", "tune", "--json"]
+# It says itself how much memory it took: the record of a child begins with that of the process before `exec`.
+TUNE = """
+import re, resource, sys
+from pathlib import Path
+from whyloop.cli import main
+
+code = main()
+own = int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+print(max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss), file=sys.stderr)
+sys.exit(code)
+"""
 
 
 class Tuned(NamedTuple):
@@ -43,8 +52,8 @@ async def fill(store: Store, count: int) -> None:
 
 def tune(address: str) -> Tuned:
     started = time.perf_counter()
-    done = subprocess.run([*TUNE, "--store", address], capture_output=True, encoding="utf-8", check=False)
+    command = [sys.executable, "-c", TUNE, "tune", "--json", "--store", address]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     seconds = time.perf_counter() - started
     assert done.returncode == 0, done.stderr[-1000:]
-    most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    return Tuned(json.loads(done.stdout), seconds, most)
+    return Tuned(json.loads(done.stdout), seconds, int(done.stderr.split()[-1]) / 1024)
