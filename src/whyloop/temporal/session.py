@@ -291,6 +291,8 @@ class TemporalSession:
         try:
             await asyncio.wait([following, ending], return_when=asyncio.FIRST_COMPLETED)
             if ending.done() and (error := ending.exception()) is not None and not following.done():
+                if isinstance(error, RPCError):  # The workflow may be well: its server did not answer.
+                    raise _unreachable(error) from error
                 raise WhyloopError(
                     f"the workflow of session {self.agent_id!r} failed: {_root(error)}"
                 ) from error
