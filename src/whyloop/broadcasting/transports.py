@@ -48,6 +48,17 @@ class CanBroadcastAgentEvents(Protocol):
         """
 
 
+@runtime_checkable
+class AuthorizesChannels(Protocol):
+    """A transport with private channels, such as a `PusherBroadcaster`."""
+
+    def session_of(self, channel_name: str) -> str: ...
+
+    def authorize(
+        self, socket_id: str, channel_name: str, *, user: Mapping[str, Any] | None = None
+    ) -> dict[str, str]: ...
+
+
 class AgentEventEnvelopeAdapter:
     """An event handler that turns events into envelopes and gives them to a transport.
 

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from whyloop.broadcasting.feed import EventFeed, FeedItem
-from whyloop.broadcasting.transports import AgentEventEnvelopeAdapter
+from whyloop.broadcasting.transports import AgentEventEnvelopeAdapter, AuthorizesChannels
 from whyloop.errors import BroadcastError, ConfigurationError, SessionNotFoundError, SessionRunningError
 from whyloop.loop.agent import Agent
 from whyloop.loop.executions import refuse_edit, refuse_missing_deps
-from whyloop.loop.setup import Handler
 from whyloop.server import bodies, inputs
 from whyloop.server.access import Access
 from whyloop.server.inputs import EventQuery
 from whyloop.server.metrics import Metrics
 from whyloop.server.requests import (
+    ANY_VERSION,
     BadRequestError,
     Keys,
     Precondition,
@@ -31,10 +31,10 @@ from whyloop.server.requests import (
     expecting,
     session_id_of,
 )
-from whyloop.server.runs import Engine, Runs, ServedSession
+from whyloop.server.runs import Engine, Run, Runs, ServedSession
 from whyloop.server.views import Executions, Tagged, messages_page, state_view, trace_page
 from whyloop.sessions.session import MakeDeps, create_session, deps_for, store_new_session
-from whyloop.stores.live import Watcher, live
+from whyloop.stores.live import live
 from whyloop.stores.reading import (
     OneSession,
     Reading,
@@ -61,17 +61,6 @@ from whyloop.wire.view import read_back
 ChooseAgent = Callable[[Summary], Agent[Any, Any] | Awaitable[Agent[Any, Any]]]
 
 
-@runtime_checkable
-class AuthorizesChannels(Protocol):
-    """A transport with private channels, such as a `PusherBroadcaster`."""
-
-    def session_of(self, channel_name: str) -> str: ...
-
-    def authorize(
-        self, socket_id: str, channel_name: str, *, user: Mapping[str, Any] | None = None
-    ) -> dict[str, str]: ...
-
-
 class Call(Struct, frozen=True):
     """A request that was understood."""
 
@@ -81,7 +70,7 @@ class Call(Struct, frozen=True):
     query: Any = None
     body: Any = None
     key: RequestKey | None = None
-    precondition: Precondition | None = None
+    precondition: Precondition = ANY_VERSION
     index: int = 0
     """The number of a step in the path."""
 
@@ -99,11 +88,11 @@ class Api:
         choose_agent: ChooseAgent | None,
         feed: EventFeed,
         events: AgentEventEnvelopeAdapter | None,
-        channels: Sequence[AuthorizesChannels] = (),
-        redaction: Redaction | None = None,
-        make_deps: MakeDeps | None = None,
-        metrics: Metrics | None = None,
-        engine: Engine | None = None,
+        channels: Sequence[AuthorizesChannels],
+        redaction: Redaction | None,
+        make_deps: MakeDeps | None,
+        metrics: Metrics,
+        engine: Engine | None,
     ) -> None:
         self.feed = feed
         self.runs = Runs()
@@ -111,20 +100,16 @@ class Api:
         self._store = store
         self._choose_agent = choose_agent
         self._make_deps = make_deps
-        self._events = events
-        self._metrics = metrics or Metrics()
+        self._has_transports = events is not None
+        self._metrics = metrics
+        self.handlers = (metrics,) if events is None else (metrics, events)
         self._channels = channels
         self._redaction = redaction
         self._keys = Keys(store)
         self._executions = Executions(store, redaction)
-        self._watchers: set[Watcher] = set()
-        self._is_closed = False
 
     async def close(self) -> None:
         """End all streams."""
-        self._is_closed = True
-        for watcher in self._watchers:
-            watcher.changed.set()
         await self.feed.close()
 
     def _view(self, reading: Reading, *, is_running: bool | None = None) -> Tagged:
@@ -177,8 +162,13 @@ class Api:
         async def work() -> Tagged:
             now = self._store.now()
             if self._engine is not None:
-                new = Created(now, identity=new_id(), metadata=jsonable(metadata), agent=self._engine.agent)
-                new = replace(new, key=_name(call.key))
+                new = Created(
+                    now,
+                    identity=new_id(),
+                    metadata=jsonable(metadata),
+                    agent=self._engine.agent,
+                    key=_name(call.key),
+                )
                 created = await store_new_session(self._store, new, agent_id, call.key)
             else:
                 asked = Summary(agent_id, AgentStatus.PENDING, now, now, metadata=metadata)
@@ -186,7 +176,7 @@ class Api:
                 created = await create_session(self._store, agent, agent_id, metadata, call.key)
             return self._view(created, is_running=False)
 
-        return await self._keys.once(agent_id, call.key, work, partial(self._created, call, agent_id))
+        return await self._once(replace(call, agent_id=agent_id), work, is_running=False)
 
     async def fork(self, call: Call) -> Tagged:
         body: inputs.Fork = call.body
@@ -211,7 +201,7 @@ class Api:
             return self._view(reading, is_running=False)
 
         await self.check(call)
-        return await self._keys.once(agent_id, call.key, work, partial(self._created, call, agent_id))
+        return await self._once(replace(call, agent_id=agent_id), work, is_running=False)
 
     async def delete_session(self, call: Call) -> None:
         with expecting(call.precondition, await self.check(call)) as version:
@@ -222,55 +212,46 @@ class Api:
             return checked_id(given)
         return new_id() if call.key is None else session_id_of(call.key, call.access.within, *origin)
 
-    async def _created(self, call: Call, agent_id: str, version: int) -> Tagged:
-        """Return the answer to the request that created a session."""
-        reading = await read_version(self._store, agent_id, version)
-        call.access.check(reading.summary)
-        return self._view(reading, is_running=False)
-
     # Running
 
     async def send_message(self, call: Call) -> Tagged:
         async def work() -> Tagged:
             if self._engine is not None:
                 version = await self._engine.send(summary, call.body.text, call.key)
-                return await self._begun(call, version)
+                return await self._view_at(call, version, is_running=True)
             session = await self._session(call)
-            await self.runs.start(session, partial(_send, session, call))
-            return self._view(await session.read_beginning(), is_running=True)
+            return await self._start(session, partial(session.send, call.body.text, key=call.key))
 
         summary = await self.check(call)
-        return await self._keys.once(call.agent_id, call.key, work, partial(self._begun, call))
+        return await self._once(call, work, is_running=True)
 
     async def resume(self, call: Call) -> Tagged:
         async def work() -> Tagged:
             if self._engine is not None:
-                if call.precondition is not None:
-                    call.precondition.check(summary.identity, summary.version)
-                version = await self._engine.resume(summary, _grant(call), call.key)
-                return await self._begun(call, version)
+                call.precondition.check(summary.identity, summary.version)
+                version = await self._engine.resume(summary, grant, call.key)
+                return await self._view_at(call, version, is_running=True)
             session = await self._session(call)
             session.precondition = call.precondition
-            await self.runs.start(session, partial(_resume, session, call))
-            return self._view(await session.read_beginning(), is_running=True)
+            return await self._start(session, partial(session.resume, grant=grant, key=call.key))
 
         summary = await self.check(call)
-        if call.body.grant is not None:
+        grant = call.body.grant and Budget(**msgspec.structs.asdict(call.body.grant))
+        if grant is not None:
             call.access.check_decision()
         try:
-            return await self._keys.once(call.agent_id, call.key, work, partial(self._begun, call))
+            return await self._once(call, work, is_running=True)
         except SessionRunningError:
             reading = await read_end(await self.open(call), call.agent_id)
-            if call.body.grant is not None or not _continues_by_itself(reading.state):
+            if grant is not None or not _continues_by_itself(reading.state):
                 raise
-            if call.precondition is not None:
-                call.precondition.check(reading.summary.identity, reading.version)
+            call.precondition.check(reading.summary.identity, reading.version)
             return self._view(reading)  # A recovery was faster, and does what the client asked for.
 
-    async def _begun(self, call: Call, version: int) -> Tagged:
-        """Return the answer to the request that began a run."""
-        reading = await read_version(await self.open(call), call.agent_id, version)
-        return self._view(reading, is_running=True)
+    async def _start(self, session: ServedSession, run: Run) -> Tagged:
+        """Start a run; return the session as of its beginning."""
+        await self.runs.start(session, run)
+        return self._view(await session.read_beginning(), is_running=True)
 
     # Deciding
 
@@ -319,8 +300,7 @@ class Api:
 
         def plan(reading: Reading) -> Sequence[AnyTransition]:
             call.access.check(reading.summary)
-            if call.precondition is not None:
-                call.precondition.check(reading.summary.identity, reading.version)
+            call.precondition.check(reading.summary.identity, reading.version)
             if agent is not None and arguments is not None:
                 refuse_edit(agent, reading.state, question_id, arguments)
             now, name = self._store.now(), _name(call.key)
@@ -333,25 +313,22 @@ class Api:
                 recorded = await self._store.record(call.agent_id, plan, key=call.key)
             self._send_events(recorded.before, recorded.transitions)
             version = recorded.after.version if recorded.transitions else await self._recorded(call)
-            return self._view(recorded.after) if version is None else await again(version)
+            if version is None:
+                return self._view(recorded.after)
+            return await self._view_at(call, version, is_running=False)
 
-        async def again(version: int) -> Tagged:
-            reading = await read_version(await self.open(call), call.agent_id, version)
-            return self._view(reading, is_running=False)
-
-        return await self._keys.once(call.agent_id, call.key, work, again)
+        return await self._once(call, work, is_running=False)
 
     async def _edit(self, call: Call, engine: Engine, arguments: Mapping[str, Any], by: str) -> Recorded:
         """Let an engine check and record edited arguments: it knows the tools, and this server does not."""
         session = await self.open(call)
         before = await read_end(session, call.agent_id)
-        if call.precondition is not None:
-            call.precondition.check(before.summary.identity, before.version)
+        call.precondition.check(before.summary.identity, before.version)
         await engine.edit(before.summary, call.body.question_id, arguments, by, call.key)
         async with aclosing(entries_after(session, before)) as entries:
-            async for entry, _, _ in entries:
-                after = await read_version(session, call.agent_id, before.version + 1)
-                return Recorded(before, entry.transitions, after)
+            async for entry, _, after in entries:
+                edited = Reading(before.summary, after, before.version + 1)
+                return Recorded(before, entry.transitions, edited)
         return Recorded(before, (), before)
 
     # Channels
@@ -393,6 +370,15 @@ class Api:
         """
         return OneSession(self._store, (await self.check(call)).identity)
 
+    async def _once(self, call: Call, work: Callable[[], Awaitable[Tagged]], *, is_running: bool) -> Tagged:
+        """Carry out a change once; a repeated request gets the session as the first one left it."""
+        again = partial(self._view_at, call, is_running=is_running)
+        return await self._keys.once(call.agent_id, call.key, work, again)
+
+    async def _view_at(self, call: Call, version: int, *, is_running: bool) -> Tagged:
+        reading = await read_version(await self.open(call), call.agent_id, version)
+        return self._view(reading, is_running=is_running)
+
     async def _recorded(self, call: Call) -> int | None:
         """Return the version that the same request has recorded in another process."""
         return None if call.key is None else await self._keys.version(call.agent_id, call.key)
@@ -403,14 +389,13 @@ class Api:
             return
         live(self._store).appended(before.state.agent_id)
         for event in read_back(before.state, transitions):
-            self._metrics(event)
-            if self._events is not None:
-                self._events(event)
+            for handler in self.handlers:
+                handler(event)
         release(before.state)
 
     async def _send_last_entry(self, reading: Reading) -> None:
         """Send the events of the entry that was recorded with a session itself."""
-        if self._events is not None:
+        if self._has_transports:
             before = await read_version(self._store, reading.state.agent_id, reading.version - 1)
             async with aclosing(entries_after(self._store, before, reading.version)) as entries:
                 async for entry, earlier, _ in entries:
@@ -422,8 +407,7 @@ class Api:
         with calling_the_app():
             deps = await deps_for(summary, self._make_deps)
             refuse_missing_deps(agent, deps)
-        handlers = (self._metrics,) if self._events is None else (self._metrics, self._events)
-        session = await ServedSession.open(self._store, agent, call.agent_id, handlers=handlers)
+        session = await ServedSession.open(self._store, agent, call.agent_id, handlers=self.handlers)
         assert isinstance(session, ServedSession)
         if session.state.identity != summary.identity:
             raise SessionNotFoundError(call.agent_id)
@@ -440,18 +424,6 @@ class Api:
                 f"the function that finds an Agent returned {shortened(repr(agent), 80)} instead of one"
             )
         return agent
-
-
-def _send(session: ServedSession, call: Call, on_event: Handler) -> Coroutine[Any, Any, AgentState]:
-    return session.send(call.body.text, deps=session.deps, on_event=on_event, key=call.key)
-
-
-def _resume(session: ServedSession, call: Call, on_event: Handler) -> Coroutine[Any, Any, AgentState]:
-    return session.resume(grant=_grant(call), deps=session.deps, on_event=on_event, key=call.key)
-
-
-def _grant(call: Call) -> Budget | None:
-    return call.body.grant and Budget(**msgspec.structs.asdict(call.body.grant))
 
 
 def _continues_by_itself(state: AgentState) -> bool:

@@ -21,19 +21,25 @@ except ImportError as error:
     raise ConfigurationError(f'the server needs Starlette: pip install "whyloop[server]" ({error})') from None
 
 from whyloop.broadcasting.feed import EventFeed
-from whyloop.broadcasting.transports import AgentEventEnvelopeAdapter, CanBroadcastAgentEvents, FanOut
+from whyloop.broadcasting.transports import (
+    AgentEventEnvelopeAdapter,
+    AuthorizesChannels,
+    CanBroadcastAgentEvents,
+    FanOut,
+)
 from whyloop.inspector import page_of
 from whyloop.logger import Logger
 from whyloop.loop.agent import Agent
 from whyloop.loop.executions import refuse_missing_deps
 from whyloop.server.access import Access, Admission, CheckAccess, Limits, with_token
-from whyloop.server.api import AuthorizesChannels, Call, ChooseAgent
+from whyloop.server.api import Call, ChooseAgent
 from whyloop.server.chats import ChatApi
 from whyloop.server.live import LiveStream
 from whyloop.server.metrics import Metrics
 from whyloop.server.openapi import document
 from whyloop.server.operations import OPERATIONS, Operation
 from whyloop.server.requests import (
+    ANY_VERSION,
     BadRequestError,
     answer,
     body_of,
@@ -165,9 +171,8 @@ class AgentServer:
         self._toolsets = AsyncExitStack()
         self._recovery: Recovery | None = None
         if recover and agent is not None and engine is None:
-            handlers = (metrics,) if events is None else (metrics, events)
             agents = {"": agent, agent.name: agent} if isinstance(agent, Agent) else agent
-            self._recovery = Recovery(store, agents, deps=deps, handlers=handlers)
+            self._recovery = Recovery(store, agents, deps=deps, handlers=self._api.handlers)
 
     @property
     def events(self) -> EventFeed:
@@ -294,7 +299,7 @@ class AgentServer:
             read = await read_body(request, self._limits.body_seconds)
             body = body_of(request, read, operation.takes, is_form=operation.is_form)
             key = request_key(request, _segments_of(request.scope), read)
-        precondition = precondition_of(request) if operation.is_conditional else None
+        precondition = precondition_of(request) if operation.is_conditional else ANY_VERSION
         index = index_of(found["index"]) if "index" in found else 0
         return Call(access, found.get("agent_id", ""), query, body, key, precondition, index)
 

@@ -57,6 +57,18 @@ class Decision(Struct, frozen=True):
 class ChatApi(InspectionApi):
     """The operations, with those for clients of other protocols."""
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._watchers: set[Watcher] = set()
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """End all streams."""
+        self._is_closed = True
+        for watcher in self._watchers:
+            watcher.changed.set()
+        await super().close()
+
     # AG-UI
 
     async def run_ag_ui(self, call: Call) -> Response:

@@ -53,8 +53,8 @@ _CHECKED_PAGE = 500
 class InspectionApi(Api):
     """The operations, with those that show all sessions, and one run in detail."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self._changes = SessionChanges(self._store, self._redaction)
         self._recordings = Recordings(self._store)
         self._surveys = asyncio.Semaphore(SURVEYS_AT_ONCE)

@@ -172,7 +172,7 @@ def etag_of(identity: str, version: int) -> str:
 
 
 class Precondition(Struct, frozen=True):
-    """The `If-Match` of a request: the entity tags of which a session must have one."""
+    """The `If-Match` of a request: the entity tags of which a session must have one, or "*" for any."""
 
     tags: frozenset[str]
 
@@ -183,10 +183,13 @@ class Precondition(Struct, frozen=True):
             raise _changed(found)
 
 
+ANY_VERSION = Precondition(frozenset("*"))
+
+
 @contextmanager
-def expecting(precondition: Precondition | None, summary: Summary) -> Iterator[int | None]:
+def expecting(precondition: Precondition, summary: Summary) -> Iterator[int | None]:
     """Yield the expected version of a change, or None; answer 412 for another."""
-    if precondition is None or "*" in precondition.tags:
+    if "*" in precondition.tags:
         yield None
         return
     precondition.check(summary.identity, summary.version)
@@ -202,10 +205,10 @@ def _changed(found: str) -> BadRequestError:
     )
 
 
-def precondition_of(connection: HTTPConnection) -> Precondition | None:
+def precondition_of(connection: HTTPConnection) -> Precondition:
     """Return the `If-Match` of a request; a weak tag never matches."""
     header = connection.headers.get("if-match")
-    return None if header is None else Precondition(frozenset(_ETAG.findall(header)))
+    return ANY_VERSION if header is None else Precondition(frozenset(_ETAG.findall(header)))
 
 
 # Queries and bodies

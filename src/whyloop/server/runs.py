@@ -19,8 +19,7 @@ from whyloop.broadcasting.feed import find_execution, first_reading
 from whyloop.errors import SessionNotFoundError, WhyloopError
 from whyloop.events import AgentEvent, AgentStatusChanged, ChunkKind
 from whyloop.logger import Logger
-from whyloop.loop.setup import Handler
-from whyloop.server.requests import Precondition
+from whyloop.server.requests import ANY_VERSION, Precondition
 from whyloop.sessions.session import Session
 from whyloop.stores.live import Watcher
 from whyloop.stores.reading import (
@@ -41,7 +40,8 @@ from whyloop.wire.view import chunk_received, events_of, step_started
 
 _log = Logger()
 
-Run = Callable[[Handler], Coroutine[Any, Any, AgentState]]
+Run = Callable[..., Coroutine[Any, Any, AgentState]]
+"""A method of a session that runs it, with all of its arguments but `deps` and `on_event`."""
 
 CLOSING = "The server is shutting down."
 
@@ -75,15 +75,14 @@ class Engine(Protocol):
 class ServedSession(Session[Any, Any]):
     """A session that a request runs, if it is at a version that the client named."""
 
-    precondition: Precondition | None = None
+    precondition: Precondition = ANY_VERSION
     deps: Any = None
 
     async def prepare(self, lease: Lease) -> None:
         """Refuse to run the session at another version than the client named."""
         await super().prepare(lease)
-        precondition, self.precondition = self.precondition, None
-        if precondition is not None:
-            precondition.check(self.state.identity, self.version)
+        precondition, self.precondition = self.precondition, ANY_VERSION
+        precondition.check(self.state.identity, self.version)
 
     async def read_beginning(self) -> Reading:
         """Return the session as of the version that the run recorded first."""
@@ -95,14 +94,14 @@ class Runs:
     """The runs of a server."""
 
     def __init__(self) -> None:
-        self._running: dict[asyncio.Task[AgentState], Session[Any, Any]] = {}
+        self._running: dict[asyncio.Task[AgentState], ServedSession] = {}
 
-    async def start(self, session: Session[Any, Any], run: Run) -> None:
+    async def start(self, session: ServedSession, run: Run) -> None:
         """Start a run; return once it is recorded, or raise its error."""
         begun = asyncio.Event()
 
         async def run_to_end() -> AgentState:
-            state = await run(lambda _: begun.set())
+            state = await run(deps=session.deps, on_event=lambda _: begun.set())
             release(state)
             return state
 
