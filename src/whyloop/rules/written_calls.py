@@ -19,7 +19,8 @@ _OPENING = re.compile(
     r"(?:```\w*\s*|<(?:tool_calls?|function_calls?|function(?:=[\w.-]+)?)>\s*"
     r"|<\|[\w▁-]+\|>\s*|<｜[^｜>]*｜>\s*|\[TOOL_CALLS\]\s*)+$"
 )
-_CLOSING = re.compile(r"(?:\s*(?:```|</[\w]+>|<\|[\w▁-]+\|>|<｜[^｜>]*｜>))+")
+_CLOSING = re.compile(r"(?:\s*(?:```|</[\w]+>|<\|[\w▁-]+\|>|<｜[^｜>]*｜>))*+")
+_END = re.compile(rf"{_CLOSING.pattern}\s*\Z")
 # The keys of a call that is written as JSON.
 _NAME_KEYS = ("name", "tool", "tool_name", "function")
 _ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "tool_input")
@@ -39,10 +40,12 @@ _CALL_START = re.compile(
     rf"""["'](?:{"|".join(_NAME_KEYS)})["']\s*:\s*["'](?:{re.escape(_NAMESPACE)})?(?P<name>[^"']{{1,80}})["']"""
     rf"""\s*,\s*["'](?:{"|".join(_ARGUMENT_KEYS)})["']\s*:\s*["']?\s*\{{"""
 )
+_TOKEN = re.compile(
+    r"""(?P<quote>["'])(?:[^"'\\]|\\.|(?!(?P=quote))["'])*(?P<end>(?P=quote)|\Z|\\\Z)|[{}\[\],]""", re.DOTALL
+)
 _INLINE_CODE = re.compile(r"(?<!`)`\Z")
-_SIGN = re.compile(r"[{<`\[]")
+_SIGN = re.compile(r"[{\[<`]")
 _TOOL_FENCE = re.compile(r"```tool\w*\s(?P<content>(?:(?!```).)*)", re.DOTALL)
-_END = re.compile(r"\s*\Z")
 _LONGEST_OPENING = 200
 _MOST_ATTEMPTS = 100  # To read JSON where there is none: more would make long texts slow.
 
@@ -81,16 +84,14 @@ def _tagged_call(text: str, tools: Collection[str]) -> str | None:
 
 
 def _fenced_call(text: str, tools: Collection[str]) -> str | None:
-    for fence in _TOOL_FENCE.finditer(text):
-        for name in tools:
-            if re.search(rf"\b{re.escape(name)}\b", fence["content"]):
-                return name
-    return None
+    contents = (fence["content"] for fence in _TOOL_FENCE.finditer(text))
+    named = (each for content in contents for each in tools if re.search(rf"\b{re.escape(each)}\b", content))
+    return next(named, None)
 
 
 def _document_call(text: str, tools: Collection[str]) -> str | None:
     for start, end, document in documents_in(text):
-        first, last = _begins(text, start), _ends(text, end)
+        first, last = _begins(text, start), _END.match(text, end) is not None
         if (first or last) and (name := _named_tool(document, tools, whole=first and last)):
             return name
     return None
@@ -101,12 +102,6 @@ def _begins(text: str, start: int) -> bool:
     return start < _LONGEST_OPENING and not _OPENING.sub("", text[:start]).strip()
 
 
-def _ends(text: str, end: int) -> bool:
-    """Return whether a text ends with the document up to `end` or its closing."""
-    closing = _CLOSING.match(text, end)
-    return _END.match(text, closing.end() if closing else end) is not None
-
-
 def _malformed_call(text: str, tools: Collection[str], *, truncated: bool) -> str | None:
     """Return the tool that a text calls in malformed JSON.
 
@@ -115,15 +110,13 @@ def _malformed_call(text: str, tools: Collection[str], *, truncated: bool) -> st
     found = _CALL_START.search(text)
     if found is None or found["name"] not in tools:
         return None
-    start = found.start()
-    try:
-        _DECODER.raw_decode(text, start)
-    except (ValueError, RecursionError):
-        end = _end_of_brackets(text, start)
-        opened = _OPENING.search(text, max(0, start - _LONGEST_OPENING), start) is not None
-        ends = (truncated or opened) if end is None else _ends(text, end)
-        return found["name"] if ends or _begins(text, start) else None
-    return None  # It is JSON, and was judged as such.
+    start, is_json, _ = next(_decoded(text, found.start()))
+    if is_json:
+        return None  # It was judged as such.
+    end = _end_of_brackets(text, start)
+    opened = _OPENING.search(text, max(0, start - _LONGEST_OPENING), start)
+    ends = (truncated or opened) if end is None else _END.match(text, end)
+    return found["name"] if ends or _begins(text, start) else None
 
 
 def _end_of_brackets(text: str, start: int) -> int | None:
@@ -141,41 +134,46 @@ def _end_of_brackets(text: str, start: int) -> int | None:
 
 def documents_in(text: str) -> Iterator[tuple[int, int, Any]]:
     """Yield where the JSON documents in a text begin and end, and each document."""
-    position = attempts = 0
-    while attempts < _MOST_ATTEMPTS and (found := _DOCUMENT.search(text, position)):
+    attempts = 0
+    for start, end, document in _decoded(text):
+        if end is not None:
+            yield start, end, document
+        elif (attempts := attempts + 1) == _MOST_ATTEMPTS:
+            return
+
+
+def _decoded(text: str, position: int = 0) -> Iterator[tuple[int, int | None, Any]]:
+    """Yield where JSON may begin, with its end and the document if it is JSON."""
+    while found := _DOCUMENT.search(text, position):
+        start = found.start()
         try:
-            document, position = _DECODER.raw_decode(text, found.start())
+            document, position = _DECODER.raw_decode(text, start)
         except (ValueError, RecursionError):
-            attempts, position = attempts + 1, found.start() + 1
+            position = start + 1
+            yield start, None, None
         else:
-            yield found.start(), position, document
+            yield start, position, document
 
 
-def _calls_in(document: Any) -> list[Any]:
-    """Return the entries of a document that may be calls, without their wrapping."""
-    entries, waiting = [], [document]
+def _calls_in(document: Any) -> list[dict[str, Any]]:
+    """Return the objects of a document that may be calls; none if it has anything else.
+
+    {"tool_calls": …} and {"function": {…}} are left out around them.
+    """
+    calls, waiting = [], [document]
     while waiting:  # And not by recursion: a text may be nested as deeply as a model likes.
         entry = waiting.pop()
         if isinstance(entry, list):
             waiting += reversed(entry)
-        elif isinstance(inner := _wrapped(entry), list | dict):
-            waiting.append(inner)
+        elif not isinstance(entry, dict):
+            return []
+        elif entry.keys() == {"tool_calls"} and isinstance(entry["tool_calls"], list | dict):
+            waiting.append(entry["tool_calls"])
+        elif isinstance(entry.get("function"), dict):
+            waiting.append(entry["function"])
         else:
-            entries.append(entry)
-    return entries
-
-
-def _wrapped(entry: Any) -> Any:
-    """Return the calls in {"tool_calls": …}, or the call in {"function": {…}}."""
-    if not isinstance(entry, dict):
-        return None
-    if entry.keys() == {"tool_calls"}:
-        return entry["tool_calls"]
-    return entry["function"] if isinstance(entry.get("function"), dict) else None
-
-
-def _first_of(entry: Mapping[str, Any], keys: Sequence[str]) -> Any:
-    return next((entry[key] for key in keys if key in entry), None)
+            calls.append(entry)
+    return calls
 
 
 def _named_tool(document: Any, tools: Collection[str], *, whole: bool) -> str | None:
@@ -187,13 +185,11 @@ def _named_tool(document: Any, tools: Collection[str], *, whole: bool) -> str | 
     return names[0] if names and all(names) else None
 
 
-def _called_tool(entry: Any, tools: Collection[str], *, whole: bool) -> str | None:
-    if not isinstance(entry, dict):
-        return None
+def _called_tool(entry: Mapping[str, Any], tools: Collection[str], *, whole: bool) -> str | None:
     name = _name_in(entry)
     if name not in tools or not entry.keys() <= _CALL_KEYS:
         return None  # Or the record of a call, with its result for example.
-    given = _first_of(entry, _ARGUMENT_KEYS)
+    given = _arguments_in(entry)
     complete = isinstance(given, dict | str) or (whole and entry.keys() <= _WITHOUT_ARGUMENTS)
     return name if complete else None
 
@@ -201,6 +197,10 @@ def _called_tool(entry: Any, tools: Collection[str], *, whole: bool) -> str | No
 def _name_in(entry: Mapping[str, Any]) -> str | None:
     name = next((entry[key] for key in _NAME_KEYS if isinstance(entry.get(key), str)), None)
     return name if name is None else name.removeprefix(_NAMESPACE)
+
+
+def _arguments_in(entry: Mapping[str, Any]) -> Any:
+    return next((entry[key] for key in _ARGUMENT_KEYS if key in entry), None)
 
 
 def without_calls(text: str, calls: Sequence[ToolCall]) -> str:
@@ -218,37 +218,25 @@ def without_calls(text: str, calls: Sequence[ToolCall]) -> str:
 
 def _repeats(text: str, calls: Sequence[ToolCall]) -> Iterator[tuple[int, int]]:
     """Yield the start and end of every document in the text that repeats a call."""
-    position = 0
-    while found := _DOCUMENT.search(text, position):
-        start = found.start()
-        try:
-            document, end = _DECODER.raw_decode(text, start)
-        except (ValueError, RecursionError):
+    for start, end, document in _decoded(text):
+        if end is None:
             if _is_cut_off(text[start:], calls):
                 yield start, len(text)
                 return
-            position = start + 1
             continue
         whole = not text[:start].strip() and not text[end:].strip()
-        if _is_repeated(document, calls, whole=whole):
+        entries = _calls_in(document)
+        if entries and all(_repeats_one(entry, calls, whole=whole) for entry in entries):
             yield start, end
-        position = end
 
 
-def _is_repeated(document: Any, calls: Sequence[ToolCall], *, whole: bool) -> bool:
-    entries = _calls_in(document)
-    return bool(entries) and all(_repeats_one(entry, calls, whole=whole) for entry in entries)
-
-
-def _repeats_one(entry: Any, calls: Sequence[ToolCall], *, whole: bool) -> bool:
-    if not isinstance(entry, dict):
-        return False
-    name, given = _name_in(entry), _first_of(entry, _ARGUMENT_KEYS)
+def _repeats_one(entry: Mapping[str, Any], calls: Sequence[ToolCall], *, whole: bool) -> bool:
+    name, given = _name_in(entry), _arguments_in(entry)
     if isinstance(given, str):
         given = ToolCall.parse_arguments(given)
     # An empty object is in many texts, so it must be all there is.
     return any(
-        (entry == call.arguments and (entry or whole))
+        (entry == call.arguments and bool(entry or whole))
         or (name == call.name and (given is None or given == call.arguments))
         for call in calls
     )
@@ -256,13 +244,9 @@ def _repeats_one(entry: Any, calls: Sequence[ToolCall], *, whole: bool) -> bool:
 
 def _is_cut_off(text: str, calls: Sequence[ToolCall]) -> bool:
     """Return whether the text is the beginning of a call's arguments, cut off."""
-    begun = _squeezed(text)
-    written = [_squeezed(json.dumps(call.arguments, ensure_ascii=False)) for call in calls]
+    begun = "".join(text.split())
+    written = ("".join(json.dumps(call.arguments, ensure_ascii=False).split()) for call in calls)
     return len(begun) > 2 and any(arguments.startswith(begun) for arguments in written)
-
-
-def _squeezed(text: str) -> str:
-    return re.sub(r"\s+", "", text)
 
 
 # Text that streams in, held back while it may still be a call
@@ -271,13 +255,9 @@ def _squeezed(text: str) -> str:
 _TAGS = ("<tool_call", "<function", "<invoke name=", "<|python_tag|>", "<|tool", "<｜tool", "[TOOL_CALLS]")
 _PART_OF_TAG = re.compile(r"<[\w|｜▁=.-]{0,80}|<invoke name=[\"'][\w.-]{0,80}[\"']?")
 _FENCE = re.compile(r"```(\w*)[ \t]*(?:\r?\n)?")
-_CANDIDATE = re.compile(r"[{\[<`]")
-_TOKEN = re.compile(
-    r"""(?P<quote>["'])(?:[^"'\\]|\\.|(?!(?P=quote))["'])*(?P<end>(?P=quote)|\Z|\\\Z)|[{}\[\],]""", re.DOTALL
-)
-_COLON = re.compile(r"\s*(?P<sign>\S?)")
+_NEXT_SIGN = re.compile(r"\s*(\S?)")
 
-_ENVELOPE = frozenset({*_NAME_KEYS, *_ARGUMENT_KEYS, *_OTHER_KEYS, "tool_calls"})
+_ENVELOPE = _CALL_KEYS | {"tool_calls"}
 _LONGEST_KEY = 64
 
 # A text is judged with every piece up to this length, then whenever it has grown by a quarter, and held back
@@ -308,7 +288,7 @@ class VisibleText:
         """Take a piece; return what may be shown now."""
         if self._closed:
             return ""
-        if not self._length and not _CANDIDATE.search(piece):
+        if not self._length and not _SIGN.search(piece):
             return piece
         self._held.append(piece)
         self._length += len(piece)
@@ -325,7 +305,7 @@ class VisibleText:
         if self._tools is None:
             self._tools = {spec.name: _arguments_of(spec) for spec in self._specs}
         start = 0
-        while found := _CANDIDATE.search(text, start):
+        while found := _SIGN.search(text, start):
             start = found.start()
             verdict = _may_be_call(text[start : start + _WINDOW], self._tools)
             if verdict is None and len(text) - start > _WINDOW:
@@ -383,9 +363,7 @@ def _judge_fence(text: str, tools: OfferedTools) -> bool | None:
 
 def _judge_json(text: str, tools: OfferedTools) -> bool | None:
     """Judge a document by the keys of its object, or of the objects in its list."""
-    first = _COLON.match(text, 1)
-    expected = "\"'}" if text[0] == "{" else "{"
-    if first is not None and first["sign"] and first["sign"] not in expected:
+    if _sign_after(text, 1) not in ("", *("\"'}" if text[0] == "{" else "{")):
         return False
     level, depth = (1 if text[0] == "{" else 2), 0
     judged, at_key = _Object(tools), False
@@ -398,7 +376,7 @@ def _judge_json(text: str, tools: OfferedTools) -> bool | None:
         elif sign in "}]":
             depth -= 1
             if depth == level - 1 and not judged.is_call:
-                return _judge_empty(text, token.end()) if judged.is_empty else False
+                return None if judged.is_empty and not _sign_after(text, token.end()) else False
             if depth == 0:
                 return True
         elif depth == level:
@@ -407,8 +385,7 @@ def _judge_json(text: str, tools: OfferedTools) -> bool | None:
                 continue
             if token["end"] != token["quote"]:
                 return None if len(token[0]) < _LONGEST_KEY or not at_key else False
-            colon = _COLON.match(text, token.end())
-            if at_key and colon is not None and colon["sign"] not in ("", ":"):
+            if at_key and _sign_after(text, token.end()) not in ("", ":"):
                 return False
             if not judged.takes(_text_of(token[0]), is_key=at_key):
                 return False
@@ -446,8 +423,10 @@ class _Object:
         return bool(self._takers or self._enveloped)
 
 
-def _judge_empty(text: str, end: int) -> bool | None:
-    return False if text[end:].strip() else None
+def _sign_after(text: str, position: int) -> str:
+    """Return the next character that is not white space; "" at the end."""
+    found = _NEXT_SIGN.match(text, position)
+    return found[1] if found else ""
 
 
 def _text_of(token: str) -> str:
