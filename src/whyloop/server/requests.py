@@ -35,7 +35,7 @@ from whyloop.errors import (
 )
 from whyloop.logger import Logger
 from whyloop.server.bodies import Problem, Refusal
-from whyloop.server.validation import described
+from whyloop.server.inputs import described
 from whyloop.stores.records import LONGEST_KEY, RequestKey, Summary
 from whyloop.stores.store import Store
 from whyloop.values import encoding
