@@ -102,7 +102,7 @@ async def test_a_failed_assertion_about_a_decision_names_the_line_of_the_case() 
     assert done.problem is not None
     assert done.problem.startswith("ToolCallPresenceCheck decided, not StepsLimit")
     assert "test_evals.py:" in done.problem
-    assert "assertions.py" not in done.problem
+    assert "__init__.py" not in done.problem
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyError("x"), RuntimeError("sk-ant-api03-" + "a" * 40)])
