@@ -64,6 +64,11 @@ def list_of(value: object, noun: str) -> list[Any]:
     return value
 
 
+def objects_in(value: object) -> list[dict[str, Any]]:
+    """Return the objects in a list of a log; none if it is something else."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
 def text_of(value: object) -> str:
     """Return a text of a log; other values as JSON."""
     if value is None:

@@ -19,6 +19,7 @@ from whyloop.imports.log_format import (
     first_time,
     joined_text,
     object_of,
+    objects_in,
     text_of,
 )
 from whyloop.imports.transcript import Answer, Ending, Result, Transcript, answer_of
@@ -116,12 +117,8 @@ class _Reader(ABC):
         self._response_id: str | None = None
         metrics = document.get("metrics")
         self._metrics: Mapping[str, Any] = metrics if isinstance(metrics, dict) else {}
-        usages = self._metrics.get("token_usages")
-        self._usages = {
-            text_of(each.get("response_id")): each
-            for each in (usages if isinstance(usages, list) else ())
-            if isinstance(each, dict)
-        }
+        usages = objects_in(self._metrics.get("token_usages"))
+        self._usages = {text_of(each.get("response_id")): each for each in usages}
 
     @abstractmethod
     def add(self, event: Event) -> None:

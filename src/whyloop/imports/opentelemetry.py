@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from whyloop.imports.log_format import MISREAD, LogError, LogFormat, first_text, text_of
+from whyloop.imports.log_format import MISREAD, LogError, LogFormat, first_text, objects_in, text_of
 from whyloop.imports.older_spans import operation_of, with_messages
 from whyloop.imports.transcript import UNKNOWN_USAGE, Answer, Result, Transcript
 from whyloop.models.openai_chat import FINISH_REASONS
@@ -121,8 +121,7 @@ def _spans_of(batch: object) -> Iterable[Mapping[str, Any]]:
 
 
 def _dicts(data: object, key: str) -> list[dict[str, Any]]:
-    held = data.get(key) if isinstance(data, dict) else None
-    return [each for each in held if isinstance(each, dict)] if isinstance(held, list) else []
+    return objects_in(data.get(key)) if isinstance(data, dict) else []
 
 
 def _span(data: Mapping[str, Any]) -> Span:
@@ -216,9 +215,9 @@ def _model(span: Span) -> str:
     return first_text(span.attributes, "gen_ai.response.model", "gen_ai.request.model")
 
 
-def _parsed(span: Span | None, key: str) -> Any:
+def _parsed(span: Span, key: str) -> Any:
     """Return an attribute that is an object, or the JSON of one."""
-    held = span.attributes.get(key) if span is not None else None
+    held = span.attributes.get(key)
     if not isinstance(held, str):
         return held
     try:
@@ -227,16 +226,13 @@ def _parsed(span: Span | None, key: str) -> Any:
         return held
 
 
-def _messages(span: Span | None, key: str) -> list[Any]:
-    held = _parsed(span, key)
-    return [each for each in held if isinstance(each, dict)] if isinstance(held, list) else []
+def _messages(span: Span, key: str) -> list[dict[str, Any]]:
+    return objects_in(_parsed(span, key))
 
 
 def _instructions(span: Span) -> list[str]:
     held = _parsed(span, "gen_ai.system_instructions")
-    if isinstance(held, str):
-        return [held]
-    return [text_of(each.get("content")) for each in _messages(span, "gen_ai.system_instructions")]
+    return [held] if isinstance(held, str) else [text_of(each.get("content")) for each in objects_in(held)]
 
 
 def _texts(entry: Mapping[str, Any], kind: str = "text") -> str:

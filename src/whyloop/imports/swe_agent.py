@@ -13,6 +13,7 @@ from whyloop.imports.log_format import (
     joined_text,
     list_of,
     object_of,
+    objects_in,
     text_of,
 )
 from whyloop.imports.transcript import Answer, Ending, Result, Transcript
@@ -56,9 +57,7 @@ class SweAgentLog(LogFormat):
     def read(self, run: object) -> Transcript:
         document = object_of(run, "the run")
         steps = list_of(document.get("trajectory"), "trajectory")
-        history = document.get("history")
-        entries = [each for each in (history if isinstance(history, list) else ()) if isinstance(each, dict)]
-        entries = [each for each in entries if not each.get("is_demo")]
+        entries = [each for each in objects_in(document.get("history")) if not each.get("is_demo")]
         transcript = Transcript(first_text(document, "instance_id", "id"))
         transcript.agent = next((text_of(each["agent"]) for each in entries if each.get("agent")), "")
         self._begin(transcript, entries, steps)
@@ -76,8 +75,7 @@ class SweAgentLog(LogFormat):
     def _begin(self, transcript: Transcript, entries: Sequence[Event], steps: list[Any]) -> None:
         """Add the instructions and the task: what the model read before its first answer."""
         if not entries and steps and isinstance(steps[0], dict):
-            query = steps[0].get("query")
-            entries = [each for each in (query if isinstance(query, list) else ()) if isinstance(each, dict)]
+            entries = objects_in(steps[0].get("query"))
         for entry in entries:
             role = entry.get("role")
             if role == "assistant":
@@ -96,11 +94,7 @@ def _add_step(transcript: Transcript, step: Event, said: Event, number: int) -> 
     text = text_of(step.get("thought") or ("" if action else step.get("response")))
     calls = tuple(_tool_calls(said)) or ((_command(action, number),) if action else ())
     thinking = said.get("thinking_blocks") or step.get("thinking_blocks")
-    thoughts = [
-        text_of(block.get("thinking"))
-        for block in (thinking if isinstance(thinking, list) else ())
-        if isinstance(block, dict)
-    ]
+    thoughts = [text_of(block.get("thinking")) for block in objects_in(thinking)]
     transcript.answer(Answer(Message(MessageRole.ASSISTANT, text, calls, reasoning="".join(thoughts))))
     if len(calls) > 1 or not calls:  # One observation for all calls, or for an answer without one.
         for call in calls:
@@ -119,9 +113,8 @@ def _command(action: str, number: int) -> ToolCall:
 
 
 def _tool_calls(said: Event) -> Iterable[ToolCall]:
-    calls = said.get("tool_calls")
-    for call in calls if isinstance(calls, list) else ():
-        function = call.get("function") if isinstance(call, dict) else None
+    for call in objects_in(said.get("tool_calls")):
+        function = call.get("function")
         if isinstance(function, dict) and isinstance(function.get("name"), str) and call.get("id"):
             yield ToolCall(text_of(call["id"]), clean(function["name"]), parsed(function.get("arguments")))
 
