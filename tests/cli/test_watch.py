@@ -78,6 +78,14 @@ def test_a_question_is_shown_with_its_id(capsys: Capsys) -> None:
     assert f"pay waits for approval (question {question}): pay(amount: 500, to: 'Bob')" in out
 
 
+def test_a_denied_call_is_not_printed_as_a_failure(capsys: Capsys) -> None:
+    agent_id = asked(paying())
+    run(capsys, "deny", agent_id, "we are broke", "--by", "grace")
+    out = run(capsys, "watch", agent_id, "--so-far")[1]
+    assert out.splitlines()[-1].endswith(" tool.completed     pay: denied by grace: we are broke")
+    assert "FAILED" not in out
+
+
 def test_a_session_without_events(capsys: Capsys) -> None:
     new_session()
     assert run(capsys, "watch", "q", "--so-far") == (0, "", "")

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TextIO, runtime_checkable
 from whyloop.errors import ConfigurationError
 from whyloop.events import AgentEvent
 from whyloop.logger import Logger
+from whyloop.values.approval import Verdict
 from whyloop.values.price import dollars
 from whyloop.values.text import counted
 from whyloop.wire.envelope import BroadcastConfig, envelope
@@ -206,6 +207,7 @@ class AgentConsoleLogger:
         self._json = json
         self._width = width
         self._dropped: Counter[str] = Counter()
+        self._denied: set[tuple[str, str]] = set()
 
     @property
     def dropped(self) -> Mapping[str, int]:
@@ -215,7 +217,9 @@ class AgentConsoleLogger:
     def broadcast(self, event: Envelope) -> None:
         """Write one envelope."""
         try:
-            line = _document(event) if self._json else _line(event, self._width)
+            line = (
+                _document(event) if self._json else _line(event, self._width, is_denied=self._denial(event))
+            )
             # Looked up each time: tests and notebooks put another stream in its place.
             stream = sys.stderr if self._stream is None else self._stream
             stream.write(_writable(line, stream) + "\n")
@@ -228,17 +232,31 @@ class AgentConsoleLogger:
         for event in events:
             self.broadcast(event)
 
+    def _denial(self, event: Envelope) -> bool:
+        """Return whether an envelope is the end of a call that a person denied: no failure."""
+        kind, data = event["event"], event["data"]
+        if kind not in ("agent.approval.decided", "agent.tool.completed"):
+            return False
+        call = str(event["agent_id"]), str(data["tool_call_id"])
+        if kind == "agent.approval.decided":
+            if data["verdict"] == Verdict.DENIED:
+                self._denied.add(call)
+            return False
+        is_denied = call in self._denied
+        self._denied.discard(call)
+        return is_denied
+
 
 def _document(event: Envelope) -> str:
     """Return the envelope as JSON in plain ASCII, which is safe on a terminal."""
     return json_format.dumps(event, default=repr)
 
 
-def _line(event: Envelope, width: int) -> str:
+def _line(event: Envelope, width: int, *, is_denied: bool) -> str:
     kind = str(event["event"])
     when = str(event["timestamp"])[11:23]
     session = str(event["agent_id"])[:8]
-    what = _TEXTS.get(kind, str)(event["data"])
+    what = _tool_denied(event["data"]) if is_denied else _TEXTS.get(kind, str)(event["data"])
     line = f"{when} [{session}] {event['seq']:>3} {kind.removeprefix('agent.'):<18} {what}"
     return _on_one_line(line[: 4 * width], width)
 
@@ -301,6 +319,10 @@ def _changes(data: Mapping[str, Any]) -> str:
 def _tool_completed(data: Mapping[str, Any]) -> str:
     ending = data["result_summary"] if data["success"] else f"FAILED: {data['error']}"
     return f"{data['tool']} ({data['duration_ms']:.0f} ms){_changes(data)}: {ending}"
+
+
+def _tool_denied(data: Mapping[str, Any]) -> str:
+    return f"{data['tool']}{_changes(data)}: {data['error']}"
 
 
 def _approval_requested(data: Mapping[str, Any]) -> str:

@@ -269,13 +269,14 @@ async def watch(store: Store, args: argparse.Namespace) -> int:
     async with EventFeed(store) as feed:
         cursor = await feed.cursor(agent_id, args.after)
         events = feed.recorded(agent_id, cursor) if args.so_far else feed.follow(agent_id, cursor)
+        lines = StringIO()
+        logger = AgentConsoleLogger(lines, json=args.json)
         async with aclosing(events) as batches:
             async for items in batches:
-                lines = StringIO()
-                AgentConsoleLogger(lines, json=args.json).broadcast_batch(
-                    [msgspec.json.decode(item.body) for item in items]
-                )
+                logger.broadcast_batch([msgspec.json.decode(item.body) for item in items])
                 write(lines.getvalue())
+                lines.seek(0)
+                lines.truncate()
     return 0
 
 
