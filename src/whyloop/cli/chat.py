@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Container, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from whyloop.cli.agents import agent_of, agent_options, agent_or_name, find_deps, introduction, model_name
 from whyloop.cli.formats import (
@@ -52,22 +52,19 @@ from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import counted, shortened
 
 if TYPE_CHECKING:
+    from whyloop.cli.drawing import LiveView
     from whyloop.cli.runs import AnySession
 
 LONGEST_ERROR = 1000
 LONGEST_ANSWER = 300
-QUESTION, DECISION, ARGUMENTS = (
-    "❯ ",
-    "  y approves, n [reason] denies, e [arguments] edits: ",
-    "  arguments: ",
-)
+QUESTION, ARGUMENTS = "❯ ", "  arguments: "
+DECISION = "  y approves, n [reason] denies, e [arguments] edits: "
 # The question was typed a moment ago, the prompt asks what a call waits for, and /why explains the rest.
 _HIDDEN = (Kind.QUERY, Kind.STEP, Kind.CONTINUE, Kind.OPEN, Kind.PAUSE, Kind.COMPLETE)
 # The commands that change nothing, for the prompt at which a person decides.
 _WHILE_ASKING = ("why", "usage", "help", "quit")
 _COMMAND = re.compile(r"/([a-z]+)(?:\s+(.*))?", re.DOTALL)
 
-T = TypeVar("T")
 Work = Callable[[Any, Any, Handler], Coroutine[Any, Any, AgentState]]
 """A run of the session, given the deps and a handler for its events."""
 
@@ -184,15 +181,13 @@ class Chat:
 
     def _ask(self, question: str) -> None:
         is_new = self._session is None
-        if is_new:
-            self._open(None)
-        assert self._session is not None
-        if self._session.state.pending_calls:
+        session = self._session or self._open(None)
+        if session.state.pending_calls:
             self._note("  Open questions are dropped, since another question is asked.")
         try:
             self._work(lambda session, deps, handler: session.send(question, deps=deps, on_event=handler))
         except WhyloopError:
-            if is_new and self._run(withdraw(self._session)):
+            if is_new and self._run(withdraw(session)):
                 self._session = None
             raise
 
@@ -222,27 +217,25 @@ class Chat:
         try:
             if not self._draws:
                 progress = Progress(answer=True, hidden=_HIDDEN, whole=waits_for_steps(self._args))
-                return await self._stoppable(work(session, deps, progress), progress.note, progress)
+                return await self._stoppable(work(session, deps, progress), progress)
             from whyloop.cli.drawing import WIDEST, LiveView
 
             with LiveView(terminal(WIDEST), hidden=_HIDDEN, has_bars=False) as view:
-                return await self._stoppable(work(session, deps, view), view.note)
+                return await self._stoppable(work(session, deps, view), view)
         except asyncio.CancelledError:
             await session.refresh()
             return None
 
     async def _stoppable(
-        self,
-        work: Coroutine[Any, Any, AgentState],
-        note: Callable[[str], object],
-        progress: Progress | None = None,
+        self, work: Coroutine[Any, Any, AgentState], view: Progress | LiveView
     ) -> AgentState:
         task = asyncio.ensure_future(work)
-        if progress is not None:
-            progress.on_failure = task.cancel
         assert self._runner is not None
-        with on_ctrl_c(self._runner, task, note):
-            return await (progress.result_of(task) if progress is not None else task)
+        with on_ctrl_c(self._runner, task, view.note):
+            if not isinstance(view, Progress):
+                return await task
+            view.on_failure = task.cancel
+            return await view.result_of(task)
 
     # Questions of the agent
 
@@ -326,17 +319,17 @@ class Chat:
 
     def fork(self, _: str) -> None:
         session = self._asked()
-        self._open(self._run(self._store.fork(session.agent_id)).agent_id)
-        assert self._session is not None
-        self._note(f"  This is {_name(self._session)} now; {_name(session)} stays as it is.")
+        fork = self._open(self._run(self._store.fork(session.agent_id)).agent_id)
+        self._note(f"  This is {_name(fork)} now; {_name(session)} stays as it is.")
 
     def usage(self, _: str) -> None:
         state = self._asked().state
         self._note(f"  last question  {_execution_text(state)}")
-        unknown = f" · cost unknown{_price_hint()}" if state.usage.is_unpriced else ""
-        self._note(
-            f"  session        {counted(state.step_count, 'step')} · {_usage_text(state.usage)}{unknown}"
-        )
+        used = f"{counted(state.step_count, 'step')} · {_usage_text(state.usage)}"
+        if state.usage.is_unpriced:
+            hint = "" if prices.is_installed() else "; for a price list: pip install 'whyloop[prices]'"
+            used += f" · cost unknown{hint}"
+        self._note(f"  session        {used}")
 
     def model(self, name: str) -> None:
         """Continue with another model, and the same tools and limits."""
@@ -376,10 +369,12 @@ class Chat:
             raise ConfigurationError("the session is empty: ask a question first")
         return self._session
 
-    def _open(self, agent_id: str | None) -> None:
-        """Open a session, a new one without an id."""
+    def _open(self, agent_id: str | None) -> AnySession:
+        """Open a session, a new one without an id, and return it."""
         opening = open_session(self._store, self._agent, self._args, agent_id, self._metadata)
-        self._session, self._runner = self._run(opening)
+        opened: tuple[AnySession, Runner] = self._run(opening)
+        self._session, self._runner = opened
+        return opened[0]
 
     def _recall(self, state: AgentState) -> None:
         """Show how the session ended so far, and ask its open questions."""
@@ -429,10 +424,6 @@ def _usage_text(usage: Usage) -> str:
     least = "" if usage.reported else "at least "
     tokens = f"{least}{counted(usage.total, 'token')} ({usage.input:,} read, {usage.output:,} written)"
     return tokens if usage.cost is None else f"{tokens} · {dollars(usage.cost)}"
-
-
-def _price_hint() -> str:
-    return "" if prices.is_installed() else "; for a price list: pip install 'whyloop[prices]'"
 
 
 class Command(NamedTuple):
