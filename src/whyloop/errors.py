@@ -17,7 +17,7 @@ WhyloopError                     anything below
 │   ├── ConflictError            another writer was first; nothing was overwritten
 │   ├── KeyUsedError             the session has an append under this key already
 │   ├── LeaseLostError           another runner has taken the session over
-│   └── StoreUnavailableError    locked, full, read-only or missing: try again later
+│   └── StoreUnavailableError    locked, full, read-only or missing, or Temporal is away: try again later
 ├── NoWorkerError                no worker of an engine began a request in time; it stays queued
 ├── BroadcastError               envelopes that could not be sent; `retry` says whether to try again
 ├── ModelError                   the provider refused or failed            → error type `model`
@@ -255,7 +255,7 @@ class LeaseLostError(StoreError):
 
 
 class StoreUnavailableError(StoreError):
-    """The store cannot be reached or written to at the moment; stored data is safe."""
+    """The store, or Temporal, cannot be reached or written to at the moment; stored data is safe."""
 
 
 class NoWorkerError(WhyloopError):

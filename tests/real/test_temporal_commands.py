@@ -27,7 +27,7 @@ from tests.real.test_temporal_versions import use
 from whyloop import Agent, Session, tool
 from whyloop.cli import main
 from whyloop.cli.terminal import INTERRUPTED, USAGE_ERROR
-from whyloop.errors import StoreError
+from whyloop.errors import StoreError, StoreUnavailableError
 from whyloop.stores import SqliteStore, open_store
 from whyloop.temporal import TemporalRecovery, TemporalSession, WhyloopPlugin, workflow_id
 from whyloop.temporal.recovery import SECONDS_TO_START
@@ -312,7 +312,9 @@ def test_an_unknown_namespace_is_the_error_of_a_session(temporal: TemporalServer
             )
             await (await TemporalSession.open(client, store, "crew")).send("Hi")
 
-    with pytest.raises(StoreError, match="namespace 'nope' cannot be used: "):
+    with pytest.raises(
+        StoreError, match="refused a request in namespace 'nope': namespace nope is not found"
+    ):
         asyncio.run(send())
 
 
@@ -412,6 +414,7 @@ class Client:
     """Counts what is started, and what is woken without being started."""
 
     namespace = "default"
+    service_client = SimpleNamespace(config=SimpleNamespace(target_host="127.0.0.1:1"))
 
     def __init__(self) -> None:
         self.woken: list[str] = []
@@ -494,7 +497,7 @@ async def test_a_stopped_session_is_woken_once_and_again_after_an_error(tmp_path
         for name in ("one", "two"):
             await (await paused_session(store, name)).request_stop("not today")
         client.fails = True
-        with pytest.raises(RPCError):
+        with pytest.raises(StoreUnavailableError):
             await recovery.look()
         client.fails = False
         assert sorted(await recovery.look()) == ["one", "two"]

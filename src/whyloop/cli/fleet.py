@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
 import shlex
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
@@ -51,6 +50,8 @@ async def connect(args: argparse.Namespace, plugin: WhyloopPlugin) -> Client:
     from temporalio.envconfig import ClientConfig
     from temporalio.service import RPCError, RPCStatusCode
 
+    from whyloop.temporal.connection import connection_problem
+
     try:
         config: dict[str, Any] = dict(ClientConfig.load_client_connect_config())
     except (RuntimeError, ValueError) as error:
@@ -63,7 +64,7 @@ async def connect(args: argparse.Namespace, plugin: WhyloopPlugin) -> Client:
         await client.service_client.check_health()
     except (RuntimeError, ValueError, RPCError) as error:
         raise CommandError(
-            f"Temporal could not be reached at {shortened(args.temporal)}: {_connection_problem(error)}. "
+            f"Temporal could not be reached at {shortened(args.temporal)}: {connection_problem(str(error))}. "
             "Start it, or correct --temporal"
         ) from None
     try:
@@ -72,13 +73,6 @@ async def connect(args: argparse.Namespace, plugin: WhyloopPlugin) -> Client:
         if error.status is not RPCStatusCode.PERMISSION_DENIED:  # A client may run workflows, and no more.
             raise _unusable_namespace(client, error) from None
     return client
-
-
-def _connection_problem(error: Exception) -> str:
-    """Return why a connection failed: the last quoted text of a debug message."""
-    quoted = re.findall(r'"([^"]+)"', str(error))
-    text = shortened(quoted[-1] if quoted else str(error), 200)
-    return text[:1].lower() + text[1:]
 
 
 def _unusable_namespace(client: Client, error: RPCError) -> CommandError:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
-from temporalio.service import RPCError, RPCStatusCode
 
 from whyloop.errors import WhyloopError
 from whyloop.logger import Logger
 from whyloop.stores.records import OpenWorkflow, Summary
 from whyloop.stores.store import Store
-from whyloop.temporal.open_workflows import engine_of, is_open
+from whyloop.temporal.connection import reaching
+from whyloop.temporal.open_workflows import engine_of, is_open, signal
 from whyloop.temporal.payloads import Start, workflow_id
 from whyloop.temporal.session import TASK_QUEUE
 from whyloop.temporal.workflow import AgentWorkflow
@@ -38,14 +39,15 @@ async def wake(
         task_queue: The task queue of the workers. Default: "whyloop".
         searchable: True to keep status, stop reason and rule in search attributes. Default: True.
     """
-    await client.start_workflow(
-        AgentWorkflow.run,
-        Start(summary.agent_id, summary.agent, searchable),
-        id=workflow_id(task_queue, summary.agent_id),
-        task_queue=task_queue,
-        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-        start_signal="wake",
-    )
+    with reaching(client):
+        await client.start_workflow(
+            AgentWorkflow.run,
+            Start(summary.agent_id, summary.agent, searchable),
+            id=workflow_id(task_queue, summary.agent_id),
+            task_queue=task_queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            start_signal="wake",
+        )
 
 
 class TemporalRecovery:
@@ -97,7 +99,10 @@ class TemporalRecovery:
         for summary in await self._store.unattended(limit=AT_ONCE + len(self._woken)):
             is_new = self._is_new(summary.agent_id, summary.version, now)
             if is_new and summary.agent in self._agents:
-                await wake(self._client, summary, task_queue=self._task_queue, searchable=self._searchable)
+                with self._found_again(summary.agent_id):
+                    await wake(
+                        self._client, summary, task_queue=self._task_queue, searchable=self._searchable
+                    )
                 found.append(summary.agent_id)
         limit = AT_ONCE + len(self._woken)
         recorded = await self._store.open_workflows(engine_of(self._client), limit=limit)
@@ -113,6 +118,15 @@ class TemporalRecovery:
         self._woken[agent_id] = number, now + SECONDS_UNTIL_AGAIN
         return True
 
+    @contextmanager
+    def _found_again(self, agent_id: str) -> Iterator[None]:
+        """Let the next look find a session again if its workflow could not be woken."""
+        try:
+            yield
+        except Exception:
+            del self._woken[agent_id]
+            raise
+
     async def _end(self, opened: OpenWorkflow, now: float) -> bool:
         """Let the workflow of an ended session end; forget it if it is closed.
 
@@ -120,18 +134,13 @@ class TemporalRecovery:
         """
         if not self._is_new(opened.agent_id, -opened.token, now):
             return False
-        try:
+        with self._found_again(opened.agent_id):
             if await is_open(self._client, opened.workflow):
                 if self._is_ending(opened):
                     return False
-                await self._client.get_workflow_handle(opened.workflow).signal("wake")
-                self._ending[opened.agent_id] = opened.token
-                return True
-        except RPCError as error:
-            del self._woken[opened.agent_id]  # The next look finds it again.
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise
-            return False
+                if await signal(self._client, opened.workflow, "wake"):
+                    self._ending[opened.agent_id] = opened.token
+                    return True
         if opened.seconds < SECONDS_TO_START:
             self._woken[opened.agent_id] = -opened.token, now + SECONDS_TO_START
         else:
@@ -156,7 +165,6 @@ class TemporalRecovery:
             try:
                 await self.look()
             except Exception as error:
-                is_expected = isinstance(error, WhyloopError | RPCError)
-                trace = None if is_expected else error
+                trace = None if isinstance(error, WhyloopError) else error
                 _log.warning("sessions cannot be woken: %s", error, exc_info=trace)
             await asyncio.sleep(self._every_seconds)

@@ -24,7 +24,6 @@ from whyloop.errors import (
     SessionNotFoundError,
     SessionRunningError,
     StoreError,
-    StoreUnavailableError,
     WhyloopError,
 )
 from whyloop.loop.executions import Query, as_message
@@ -34,7 +33,8 @@ from whyloop.stores.live import live
 from whyloop.stores.reading import Reading, read_session
 from whyloop.stores.records import RequestKey, Summary, checked_id
 from whyloop.stores.store import Store
-from whyloop.temporal.open_workflows import record_open
+from whyloop.temporal.connection import connection_error, reaching
+from whyloop.temporal.open_workflows import record_open, signal
 from whyloop.temporal.payloads import Accepted, Decision, Resume, Send, Start, workflow_id
 from whyloop.temporal.workflow import AgentWorkflow
 from whyloop.values.continuation import Budget
@@ -145,7 +145,7 @@ class TemporalSession:
 
     @property
     def handle(self) -> Any:
-        """The handle of the workflow, for queries and signals."""
+        """The handle of the workflow, for queries and signals; it raises Temporal's own errors."""
         return self.client.get_workflow_handle_for(
             AgentWorkflow.run, workflow_id(self._task_queue, self.agent_id)
         )
@@ -201,12 +201,8 @@ class TemporalSession:
 
     async def request_stop(self, reason: str) -> None:
         """End the session's run, or a pause; without effect if there is neither."""
-        try:
-            await self.handle.signal(AgentWorkflow.stop, reason)
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise _unreachable(error) from error
-            await self.store.request_stop(self.agent_id, reason)  # No workflow runs it.
+        if not await signal(self.client, self.handle.id, "stop", reason):
+            await self.store.request_stop(self.agent_id, reason)
 
     async def _update(self, update: Any, given: Any) -> Any:
         """Send an update to the workflow of the session, which starts if it does not run."""
@@ -220,56 +216,46 @@ class TemporalSession:
                 task_queue=self._task_queue,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             )
-            try:
-                return await self.client.execute_update_with_start_workflow(
-                    update, given, start_workflow_operation=start
-                )
-            except WorkflowUpdateFailedError as error:
-                if isinstance(error.cause, ApplicationError):
+            with reaching(self.client):
+                try:
+                    return await self.client.execute_update_with_start_workflow(
+                        update, given, start_workflow_operation=start
+                    )
+                except WorkflowUpdateFailedError as error:
                     self._raise(error.cause)
-                raise
-            except WorkflowUpdateRPCTimeoutOrCancelledError as error:
-                await _look_at(start)
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    raise asyncio.CancelledError from None  # Temporal's client hides the cancellation.
-                raise StoreUnavailableError("Temporal did not answer in time") from error
-            except RPCError as error:
-                await _look_at(start)
-                if error.status is not RPCStatusCode.NOT_FOUND or attempt == MOST_ATTEMPTS - 1:
-                    raise _unreachable(error) from error
-            await self._raise_failure()  # It ended before it took the update; the next one takes it.
+                except WorkflowUpdateRPCTimeoutOrCancelledError:
+                    await _look_at(start)
+                    task = asyncio.current_task()
+                    if task is not None and task.cancelling():
+                        raise asyncio.CancelledError from None  # Temporal's client hides the cancellation.
+                    raise
+                except RPCError as error:
+                    await _look_at(start)
+                    if error.status is not RPCStatusCode.NOT_FOUND or attempt == MOST_ATTEMPTS - 1:
+                        raise
+                await self._raise_failure()  # It ended before it took the update; the next one takes it.
         raise AssertionError
 
     async def _raise_failure(self) -> None:
         """Raise the error of the workflow, if it has failed."""
-        try:
-            found = await self.handle.describe()
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise _unreachable(error) from error
-            # The update did not even start a workflow.
-            namespace = self.client.namespace
-            raise StoreError(f"namespace {namespace!r} cannot be used: {error.message}") from error
+        found = await self.handle.describe()
         if found.status is WorkflowExecutionStatus.FAILED:
             try:
                 await self.handle.result()
             except WorkflowFailureError as error:
-                cause = _root(error)
-                if isinstance(cause, ApplicationError):
-                    self._raise(cause)
-                raise WhyloopError(f"the workflow of session {self.agent_id!r} failed: {cause}") from error
+                self._raise(_root(error))
 
-    def _raise(self, error: ApplicationError) -> NoReturn:
-        """Raise the error that a local session would have raised."""
-        kind = getattr(errors, error.type or "", None)
+    def _raise(self, error: BaseException) -> NoReturn:
+        """Raise the error that a local session would have raised, or that of the workflow."""
+        kind = getattr(errors, error.type or "", None) if isinstance(error, ApplicationError) else None
         if kind is SessionNotFoundError:  # This client's store had it a moment ago.
             raise StoreError(
                 f"the workers of task queue {self._task_queue!r} use another store, which has no session "
                 f"{self.agent_id!r}: give them and their clients the same store (--store, $WHYLOOP_STORE)"
             ) from None
         if not (isinstance(kind, type) and issubclass(kind, WhyloopError)):
-            raise error
+            raise self._failure(error) from error
+        assert isinstance(error, ApplicationError)
         known = kind.__new__(kind)
         Exception.__init__(known, error.message)
         if isinstance(known, ApprovalError):
@@ -278,10 +264,22 @@ class TemporalSession:
             known.agent_id, known.owner, known.seconds = self.agent_id, "temporal", SECONDS_UNTIL_AGAIN
         raise known from None
 
+    def _failure(self, error: BaseException) -> WhyloopError:
+        """Return the error of a call that awaited the workflow."""
+        if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
+            return StoreError(
+                f"Temporal has no workflow of session {self.agent_id!r} any more: resume the session, which "
+                "starts another one"
+            )
+        return connection_error(self.client, error) or WhyloopError(
+            f"the workflow of session {self.agent_id!r} failed: {_root(error)}"
+        )
+
     async def wait(self, accepted: Accepted) -> AgentState:
         """Return the state when an execution has ended or paused.
 
-        Raise the error of a failed workflow.
+        Raise the error of a failed workflow. After a `StoreUnavailableError` the execution may continue: wait
+        for it again.
 
         Args:
             accepted: The execution, as `begin` returned it.
@@ -291,11 +289,9 @@ class TemporalSession:
         try:
             await asyncio.wait([following, ending], return_when=asyncio.FIRST_COMPLETED)
             if ending.done() and (error := ending.exception()) is not None and not following.done():
-                if isinstance(error, RPCError):  # The workflow may be well: its server did not answer.
-                    raise _unreachable(error) from error
-                raise WhyloopError(
-                    f"the workflow of session {self.agent_id!r} failed: {_root(error)}"
-                ) from error
+                await self.refresh()  # The end may be in the store, and its workflow gone.
+                if not self._has_settled(accepted) or self._reading.summary.runner is not None:
+                    raise self._failure(error) from error
             return await following
         finally:
             for task in (following, ending):
@@ -307,9 +303,7 @@ class TemporalSession:
         state, identity = await self.refresh(), self._reading.summary.identity
         with live(self.store).watching(self.agent_id, identity, self._reading.version) as watcher:
             while True:
-                has_begun = self._reading.version > accepted.version
-                is_running = state.status in (AgentStatus.PENDING, AgentStatus.IN_PROGRESS)
-                if not has_begun or is_running or state.execution.id != accepted.execution_id:
+                if not self._has_settled(accepted):
                     await watcher.changed.wait()
                 elif self._reading.summary.runner is None:
                     return state
@@ -319,14 +313,16 @@ class TemporalSession:
                 state = await self.refresh()
                 watcher.version = self._reading.version
 
+    def _has_settled(self, accepted: Accepted) -> bool:
+        """Return whether an execution has ended or paused, as the store was last read."""
+        state, has_begun = self.state, self._reading.version > accepted.version
+        is_running = state.status in (AgentStatus.PENDING, AgentStatus.IN_PROGRESS)
+        return has_begun and not is_running and state.execution.id == accepted.execution_id
+
 
 async def _look_at(start: WithStartWorkflowOperation[Any, Any]) -> None:
     """Retrieve the second copy of an error, which would otherwise be logged."""
     await asyncio.gather(start.workflow_handle(), return_exceptions=True)
-
-
-def _unreachable(error: RPCError) -> StoreError:
-    return StoreError(f"Temporal could not be reached: {error.message}")
 
 
 def _root(error: BaseException) -> BaseException:

@@ -1,0 +1,88 @@
+"""The connection to a Temporal server: how a lost one is told from a failed workflow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from temporalio.client import Client, RPCTimeoutOrCancelledError
+from temporalio.service import RPCError, RPCStatusCode
+
+from whyloop.errors import StoreError, StoreUnavailableError
+from whyloop.values.text import shortened
+
+LONGEST_PROBLEM = 200
+
+_REFUSALS = frozenset(
+    {
+        RPCStatusCode.INVALID_ARGUMENT,
+        RPCStatusCode.NOT_FOUND,
+        RPCStatusCode.ALREADY_EXISTS,
+        RPCStatusCode.PERMISSION_DENIED,
+        RPCStatusCode.FAILED_PRECONDITION,
+        RPCStatusCode.OUT_OF_RANGE,
+        RPCStatusCode.UNIMPLEMENTED,
+        RPCStatusCode.UNAUTHENTICATED,
+    }
+)
+"""The answers of a server that would give the same answer again; every other one may pass."""
+
+# The text of the `RuntimeError` of a client that connects with its first call.
+_CANNOT_CONNECT = "Failed client connect"
+
+
+@contextmanager
+def reaching(client: Client) -> Iterator[None]:
+    """Raise an error of whyloop if Temporal does not answer a call, or refuses it.
+
+    The errors of workflows are passed on.
+
+    Args:
+        client: The client that makes the call.
+    """
+    try:
+        yield
+    except Exception as error:
+        known = connection_error(client, error)
+        if known is None:
+            raise
+        raise known from error
+
+
+def connection_error(client: Client, error: BaseException) -> StoreError | None:
+    """Return the error to raise for one of the connection; None if it is another.
+
+    A `StoreUnavailableError` says that Temporal did not answer, any other `StoreError` that it refused.
+
+    Args:
+        client: The client that made the call.
+        error: The error of the call.
+    """
+    address = client.service_client.config.target_host
+    if isinstance(error, RPCError):
+        problem, is_refusal = error.message, error.status in _REFUSALS
+    elif isinstance(error, RPCTimeoutOrCancelledError):
+        problem, is_refusal = "it did not answer in time", False
+    elif isinstance(error, RuntimeError) and str(error).startswith(_CANNOT_CONNECT):
+        problem, is_refusal = str(error), False
+    else:
+        return None
+    problem = connection_problem(problem)
+    if is_refusal:
+        return StoreError(
+            f"Temporal at {address} refused a request in namespace {client.namespace!r}: {problem}. Check "
+            "the namespace, and the rights of this client in it"
+        )
+    return StoreUnavailableError(f"Temporal could not be reached at {address}: {problem}. Try again later")
+
+
+def connection_problem(text: str) -> str:
+    """Return why a connection failed: the last quoted text of a debug message.
+
+    Args:
+        text: The text of the error.
+    """
+    quoted = re.findall(r'"([^"]+)"', text)
+    text = shortened(quoted[-1] if quoted else text, LONGEST_PROBLEM).rstrip(".")
+    return text[:1].lower() + text[1:]

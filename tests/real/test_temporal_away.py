@@ -1,0 +1,65 @@
+"""A real Temporal server that goes away, and comes back, while clients use it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.real.temporal import NoTemporalError, TemporalServer, fleet
+from whyloop import Agent, AgentStatus, tool
+from whyloop.errors import StoreUnavailableError
+from whyloop.stores import SqliteStore
+from whyloop.testing import ScriptedModel, call
+
+pytestmark = [pytest.mark.slow]
+
+
+@pytest.fixture
+def server() -> Iterator[TemporalServer]:
+    """A server of its own for each test, which stops it."""
+    try:
+        server = TemporalServer()
+    except NoTemporalError as error:
+        pytest.skip(str(error))
+    server.start()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    async with SqliteStore(tmp_path / "sessions.db") as store:
+        yield store
+
+
+async def test_a_client_that_waits_is_told_that_temporal_is_away_and_waits_again(
+    server: TemporalServer, store: SqliteStore
+) -> None:
+    begun, free = asyncio.Event(), asyncio.Event()
+
+    @tool(idempotent=True)
+    async def work() -> str:
+        """Work."""
+        begun.set()
+        await free.wait()
+        return "worked"
+
+    agent = Agent(ScriptedModel([call("work"), "done"]), [work], name="worker", timeout=None)
+    async with fleet(server, store, [agent]) as here:
+        session = await here.session("worker", "away")
+        accepted = await session.begin("Work")
+        await asyncio.wait_for(begun.wait(), 30)
+        waiting = asyncio.create_task(session.wait(accepted))
+        server.stop()
+        with pytest.raises(StoreUnavailableError, match=f"Temporal could not be reached at {server.address}"):
+            await asyncio.wait_for(waiting, 60)
+        free.set()
+        server.start()
+        state = await asyncio.wait_for(session.wait(accepted), 60)
+        server.stop()
+        again = await asyncio.wait_for(session.wait(accepted), 60)  # The store has the end.
+    assert state.status is again.status is AgentStatus.COMPLETED
+    assert state.messages[-1].content == "done"

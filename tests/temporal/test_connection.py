@@ -1,0 +1,132 @@
+"""A Temporal that does not answer is told from one that refuses, and from a workflow that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from temporalio.client import (
+    Client,
+    WorkflowFailureError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from tests.real.soketi import free_ports
+from tests.server.support import pay
+from tests.support import scripted
+from whyloop.errors import StoreError, StoreUnavailableError
+from whyloop.sessions.session import Session
+from whyloop.stores import MemoryStore
+from whyloop.temporal import Accepted, TemporalEngine, TemporalRecovery, TemporalSession, WhyloopPlugin
+from whyloop.temporal.connection import connection_error, reaching
+from whyloop.temporal.open_workflows import engine_of, is_open
+from whyloop.testing import call
+
+REFUSALS = {
+    RPCStatusCode.INVALID_ARGUMENT,
+    RPCStatusCode.NOT_FOUND,
+    RPCStatusCode.ALREADY_EXISTS,
+    RPCStatusCode.PERMISSION_DENIED,
+    RPCStatusCode.FAILED_PRECONDITION,
+    RPCStatusCode.OUT_OF_RANGE,
+    RPCStatusCode.UNIMPLEMENTED,
+    RPCStatusCode.UNAUTHENTICATED,
+}
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+async def client(store: MemoryStore) -> Client:
+    """A client that connects with its first call, to a port where nothing listens."""
+    (port,) = free_ports(1)
+    return await Client.connect(f"127.0.0.1:{port}", lazy=True, plugins=[WhyloopPlugin(store)])
+
+
+@pytest.mark.parametrize("status", [each for each in RPCStatusCode if each is not RPCStatusCode.OK])
+async def test_a_call_that_temporal_refuses_is_told_from_one_that_it_does_not_answer(
+    client: Client, status: RPCStatusCode
+) -> None:
+    with pytest.raises(StoreError, match="why it failed") as raised, reaching(client):
+        raise RPCError("Why it failed.", status, b"")
+    assert isinstance(raised.value, StoreUnavailableError) is (status not in REFUSALS)
+    assert isinstance(raised.value.__cause__, RPCError)
+    assert client.service_client.config.target_host in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (WorkflowUpdateRPCTimeoutOrCancelledError(), "it did not answer in time"),
+        (RuntimeError('Failed client connect: Error { "Connection refused" }'), "connection refused"),
+    ],
+)
+async def test_other_forms_of_a_lost_connection(client: Client, error: Exception, problem: str) -> None:
+    address = client.service_client.config.target_host
+    found = connection_error(client, error)
+    assert type(found) is StoreUnavailableError
+    assert str(found) == f"Temporal could not be reached at {address}: {problem}. Try again later"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        WorkflowFailureError(cause=ApplicationError("the disk is full")),
+        WorkflowUpdateFailedError(ApplicationError("the disk is full")),
+        RuntimeError("a mistake"),
+        StoreError("the disk is full"),
+    ],
+)
+async def test_errors_of_workflows_are_passed_on(client: Client, error: Exception) -> None:
+    with pytest.raises(type(error)) as raised, reaching(client):
+        raise error
+    assert raised.value is error
+
+
+CALLS: dict[str, Callable[[TemporalSession], Awaitable[object]]] = {
+    "send": lambda session: session.send("Hi"),
+    "resume": lambda session: session.resume(),
+    "approve": lambda session: session.approve("q"),
+    "deny": lambda session: session.deny("q"),
+    "edit": lambda session: session.edit("q", {}),
+    "request_stop": lambda session: session.request_stop("enough"),
+    "wait": lambda session: session.wait(Accepted("x", 1)),
+    "is_open": lambda session: is_open(session.client, "w"),
+    "wake": lambda session: TemporalEngine(session.client, session.store, "a").wake(session.summary),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_each_call_without_a_connection(client: Client, store: MemoryStore, name: str) -> None:
+    session = await TemporalSession.open(client, store, "a")
+    with pytest.raises(StoreUnavailableError, match="Temporal could not be reached at 127"):
+        await CALLS[name](session)
+
+
+async def test_a_session_that_could_not_be_woken_is_found_by_the_next_look(
+    client: Client, store: MemoryStore
+) -> None:
+    session = await Session.open(store, scripted(call("pay", {"amount": 5}), tools=[pay], name="a"))
+    (question,) = (await session.send("Pay 5")).pending_calls
+    await store.approve(session.agent_id, question.id)
+    recovery = TemporalRecovery(client, store, ["a"])
+    for _ in range(2):
+        with pytest.raises(StoreUnavailableError):
+            await recovery.look()
+
+
+async def test_a_workflow_that_could_not_be_ended_is_found_by_the_next_look(
+    client: Client, store: MemoryStore
+) -> None:
+    session = await TemporalSession.open(client, store, "a")
+    await store.record_workflow(session.agent_id, engine_of(client), "w")
+    recovery = TemporalRecovery(client, store, ["a"])
+    for _ in range(2):
+        with pytest.raises(StoreUnavailableError):
+            await recovery.look()
