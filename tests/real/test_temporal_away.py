@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.real.temporal import NoTemporalError, TemporalServer, fleet
+from tests.real.test_temporal_server import at_rest, cashier, lab_of, paused
 from whyloop import Agent, AgentStatus, tool
 from whyloop.errors import StoreUnavailableError
 from whyloop.stores import SqliteStore
@@ -63,3 +64,30 @@ async def test_a_client_that_waits_is_told_that_temporal_is_away_and_waits_again
         again = await asyncio.wait_for(session.wait(accepted), 60)  # The store has the end.
     assert state.status is again.status is AgentStatus.COMPLETED
     assert state.messages[-1].content == "done"
+
+
+async def test_a_server_answers_503_while_temporal_is_away_and_still_records_a_stop(
+    server: TemporalServer, store: SqliteStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fleet(server, store, [cashier()]) as here:
+        lab = lab_of(here)
+        path, question = await paused(lab)
+        new = await lab.made("b")
+        edit = {"question_id": question, "arguments": {"amount": 4}}
+        server.stop()
+        away = await asyncio.gather(
+            lab.post(f"{new}/messages", {"text": "Pay 5"}),
+            lab.post(f"{path}/resume"),
+            lab.post(f"{path}/approve", edit),
+        )
+        stopped = await lab.post(f"{path}/stop", {"reason": "enough"})
+        server.start()
+        begun = await lab.post(f"{new}/messages", {"text": "Hi"}, headers={"idempotency-key": "one"})
+        await at_rest(lab, new, "completed")
+    for answer in away:
+        assert (answer.status, answer.error) == (503, "unavailable")
+        assert answer.message == "Sessions cannot be used at the moment. Try again."
+        assert answer.headers["retry-after"] == "1"
+    assert f"Temporal could not be reached at {server.address}" in caplog.text
+    assert stopped.json == {"stopped": True}
+    assert begun.status == 202

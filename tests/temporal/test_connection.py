@@ -20,9 +20,10 @@ from tests.support import scripted
 from whyloop.errors import StoreError, StoreUnavailableError
 from whyloop.sessions.session import Session
 from whyloop.stores import MemoryStore
-from whyloop.temporal import Accepted, TemporalEngine, TemporalRecovery, TemporalSession, WhyloopPlugin
+from whyloop.temporal import Accepted, TemporalRecovery, TemporalSession, WhyloopPlugin
 from whyloop.temporal.connection import connection_error, reaching
 from whyloop.temporal.open_workflows import engine_of, is_open
+from whyloop.temporal.recovery import wake
 from whyloop.testing import call
 
 REFUSALS = {
@@ -98,7 +99,7 @@ CALLS: dict[str, Callable[[TemporalSession], Awaitable[object]]] = {
     "request_stop": lambda session: session.request_stop("enough"),
     "wait": lambda session: session.wait(Accepted("x", 1)),
     "is_open": lambda session: is_open(session.client, "w"),
-    "wake": lambda session: TemporalEngine(session.client, session.store, "a").wake(session.summary),
+    "wake": lambda session: wake(session.client, session.summary),
 }
 
 

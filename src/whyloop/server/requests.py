@@ -146,8 +146,8 @@ def problem_of(error: Exception, redaction: Redaction | None = _DEFAULT) -> tupl
                 problem = msgspec.structs.replace(problem, pending_calls=pending)
             return status, problem
     if isinstance(error, StoreUnavailableError):
-        _log.warning("the store cannot be used: %s", error)
-        return 503, Problem("unavailable", "The store cannot be used at the moment. Try again.")
+        _log.warning("sessions cannot be used: %s", error)
+        return 503, Problem("unavailable", "Sessions cannot be used at the moment. Try again.")
     _log.error("a request failed", exc_info=error)
     return 500, Problem("internal", "The server failed. The error is in its log.")
 

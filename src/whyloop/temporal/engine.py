@@ -9,7 +9,8 @@ from typing import Any
 
 from temporalio.client import Client
 
-from whyloop.errors import NoWorkerError
+from whyloop.errors import NoWorkerError, StoreUnavailableError
+from whyloop.logger import Logger
 from whyloop.stores.live import live
 from whyloop.stores.records import RequestKey, Summary
 from whyloop.stores.store import Store
@@ -19,6 +20,8 @@ from whyloop.temporal.session import TASK_QUEUE, TemporalSession
 from whyloop.values.continuation import Budget
 
 SECONDS_FOR_A_WORKER = 30.0
+
+_log = Logger()
 
 
 class TemporalEngine:
@@ -96,10 +99,15 @@ class TemporalEngine:
     async def wake(self, summary: Summary) -> None:
         """Let the workflow of a session look at the store: the session was changed there.
 
+        While Temporal is away this only logs: the change is recorded, and `TemporalRecovery` wakes it later.
+
         Args:
             summary: The session as it is listed.
         """
-        await wake(self._client, summary, task_queue=self._task_queue, searchable=self._searchable)
+        try:
+            await wake(self._client, summary, task_queue=self._task_queue, searchable=self._searchable)
+        except StoreUnavailableError as error:
+            _log.warning("session %s is woken later: %s", summary.agent_id, error)
 
     async def _session(self, summary: Summary) -> TemporalSession:
         return await TemporalSession.open(
