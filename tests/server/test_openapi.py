@@ -6,6 +6,7 @@ takes something away from clients, or asks them for more, is a new version of th
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import os
@@ -24,6 +25,7 @@ from tests.server.support import DOCUMENT, Json, Lab, agent_with, path_of, rever
 from tests.support import RespondingModel
 from whyloop import Agent, ModelRequest, ModelResponse
 from whyloop.broadcasting import envelope_schema
+from whyloop.server import bodies, requests
 from whyloop.server.chats import ChatApi
 from whyloop.server.openapi import VERSION, document
 from whyloop.server.operations import OPERATIONS
@@ -90,6 +92,28 @@ enabled = false
 include-name = ["DELETE /sessions/{agent_id}", "POST /sessions/{agent_id}/fork"]
 parameters = { "header.If-Match" = "*" }
 """
+
+
+def _raised() -> set[str]:
+    """Return the words for errors that the source of the server has."""
+    found = {word for _, word in requests._STATUS.values()}
+    for path in Path(bodies.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            given = {"BadRequestError": node.args[2:3], "Problem": node.args[:1]}.get(node.func.id, [])
+            given += [each.value for each in node.keywords if each.arg == "type"]
+            found |= {str(word.value) for word in given if isinstance(word, ast.Constant)}
+    return found
+
+
+def test_every_word_for_an_error_is_in_the_document() -> None:
+    assert set(bodies.PROBLEMS) == _raised() | {"bad_request", "refused"}
+    described = DOCUMENT["components"]["schemas"]["Problem"]["properties"]["type"]["description"]
+    assert described == f"One of {', '.join(bodies.PROBLEMS)}."
+    for path, method in (("messages", "post"), ("approve", "post"), ("resume", "post")):
+        operation = DOCUMENT["paths"][f"/sessions/{{agent_id}}/{path}"][method]
+        assert "`no_worker`" in operation["responses"]["503"]["description"]
 
 
 def test_the_document_is_the_one_that_was_published() -> None:

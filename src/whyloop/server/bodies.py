@@ -345,10 +345,45 @@ class Authorization(Struct, frozen=True, omit_defaults=True):
     channel_data: str | None = None
 
 
+PROBLEMS = (
+    "bad_request",
+    "busy",
+    "conflict",
+    "host",
+    "internal",
+    "key_reused",
+    "may_not_decide",
+    "no_such_execution",
+    "no_such_step",
+    "no_worker",
+    "not_authenticated",
+    "not_authorized",
+    "not_decided",
+    "not_found",
+    "not_json",
+    "not_pending",
+    "not_resumable",
+    "nothing_to_judge",
+    "origin",
+    "precondition_failed",
+    "read_only",
+    "refused",
+    "session_exists",
+    "session_not_found",
+    "session_running",
+    "too_large",
+    "too_slow",
+    "unanswerable",
+    "unavailable",
+    "workflow_open",
+)
+"""The words for what went wrong, as clients find them in `Problem.type`."""
+
+
 class Problem(Struct, frozen=True):
     """The reason of a refusal: a word for programs and a sentence for people."""
 
-    type: str
+    type: Annotated[str, Meta(description=f"One of {', '.join(PROBLEMS)}.")]
     message: str
     pending_calls: (
         Annotated[list[PendingCall], Meta(description="The questions that are open.")] | UnsetType

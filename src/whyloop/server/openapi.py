@@ -16,6 +16,7 @@ from whyloop.stores.records import LONGEST_ID, LONGEST_KEY
 _REFERENCE = "#/components/schemas/"
 _JSON = "application/json"
 VERSION = "1"
+_BEGUN_BY_WORKERS = ("send_message", "resume", "approve")
 
 
 def document(operations: Iterable[Operation], root: str = "") -> dict[str, Any]:
@@ -90,8 +91,10 @@ def _refusals(operation: Operation) -> dict[str, Any]:
         "400": "The request is invalid.",
         "401": "The server does not know this client.",
         "421": "The server was reached under a name that is not its own.",
-        "503": "The store cannot be used at the moment, or there are too many requests or streams.",
+        "503": "Sessions cannot be used at the moment, or there are too many requests or streams.",
     }
+    if operation.name in _BEGUN_BY_WORKERS:
+        texts["503"] += " On Temporal: no worker began the request in time (`no_worker`); it stays queued."
     if operation.is_public:
         texts = {"503": "There are too many requests."}
     if "{agent_id}" in operation.path or (operation.streams is not None and operation.method != "GET"):
