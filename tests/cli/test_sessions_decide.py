@@ -250,6 +250,16 @@ def test_arguments_that_are_not_an_object(capsys: Capsys, text: str, error: str)
     assert len(loaded(agent_id).pending_calls) == 1
 
 
+@pytest.mark.parametrize(
+    "text", ['{"amount": "lots", "to": "Bob"}', '{"amount": 5}', '{"amount": 5, "to": "Bob", "cc": "Eve"}']
+)
+def test_arguments_that_do_not_fit_the_tool_are_not_recorded(capsys: Capsys, text: str) -> None:
+    agent_id = asked(paying())
+    error = refused(capsys, "approve", agent_id, "--args", text, code=2)
+    assert error.startswith("invalid arguments for pay: ")
+    assert len(loaded(agent_id).pending_calls) == 1
+
+
 def test_a_decision_needs_a_name(capsys: Capsys) -> None:
     agent_id = asked(paying())
     assert "--by is empty: give the name of a person" in refused(

@@ -206,6 +206,19 @@ def test_a_chat_asks_the_person_and_continues_at_the_worker(
     assert f"cashier, run by the workers of Temporal at {temporal.address}" in shown.err
 
 
+def test_a_chat_refuses_edited_arguments_that_do_not_fit_the_tool_of_the_workers(
+    temporal: TemporalServer, queue: str, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO('Pay\ne {"amount": "lots"}\ne {"amount": 4}\n'))
+    with worker(temporal, queue):
+        assert main(["chat", "--agent", "cashier", *options(temporal, queue)]) == 0
+    shown = capsys.readouterr()
+    assert "invalid arguments for pay: " in shown.err
+    assert "paid 4" in shown.out
+    [state] = stored()
+    assert state.status is AgentStatus.COMPLETED
+
+
 def test_a_worker_that_leaves_lets_its_call_end(temporal: TemporalServer, queue: str) -> None:
     with worker(temporal, queue) as first:
         running = whyloop("run", "Work", "--agent", "crew", *options(temporal, queue))

@@ -277,8 +277,8 @@ class Chat:
                     edited = rest if rest or not self._prompt.is_terminal else self._edited(call)
                     try:
                         arguments = parse_arguments(edited, "the edit")
-                        if isinstance(self._agent, Agent):
-                            refuse_edit(self._agent, state, call.id, arguments)
+                        agent = self._agent if isinstance(self._agent, Agent) else None
+                        refuse_edit(agent, state, call.id, arguments)
                         return Verdict.EDITED, None, arguments
                     except ConfigurationError as error:
                         write_error(f"    {error}")

@@ -18,6 +18,7 @@ from whyloop.cli.formats import (
 from whyloop.cli.renderer import approval_text, next_commands, pending_text
 from whyloop.cli.store_access import find_session, load_session
 from whyloop.cli.terminal import USAGE_ERROR, CommandError, write_lines
+from whyloop.loop.executions import refuse_edit
 from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
 from whyloop.values.approval import Approval, Verdict
@@ -81,6 +82,8 @@ async def _decide(
     if question.decision is not None:
         return _repeat(args, summary, state, question, verdict, arguments)
     agent_id = state.agent_id
+    if arguments is not None:
+        refuse_edit(None, state, question.id, arguments)
     state = await store.decide(
         agent_id, question.id, verdict, by=by, reason=reason or None, arguments=arguments
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, NotResumableError
@@ -12,10 +13,12 @@ from whyloop.loop.calls import parent_of_new_session
 from whyloop.loop.run import MAX_RECOVERIES, Run
 from whyloop.loop.setup import Handler
 from whyloop.loop.world import Journal
+from whyloop.tools.schema import SchemaArguments
 from whyloop.values import encoding
 from whyloop.values.approval import Question
 from whyloop.values.continuation import Budget
 from whyloop.values.messages import Message, Part
+from whyloop.values.model import ToolSpec
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import clean, shortened
 from whyloop.values.transitions import Created, Queried, Recovered, Resumed
@@ -123,18 +126,30 @@ def refuse_missing_deps(agent: Agent[Any, Any], deps: object) -> None:
 
 
 def refuse_edit(
-    agent: Agent[Any, Any], state: AgentState, question_id: str, arguments: Mapping[str, object]
+    agent: Agent[Any, Any] | None, state: AgentState, question_id: str, arguments: Mapping[str, object]
 ) -> None:
     """Raise a `ConfigurationError` if edited arguments do not fit the tool.
 
-    A tool that this agent does not know yet, such as one of a server of tools, is checked when the call runs.
+    Without an agent, the schema that the model was given is used. A tool that neither knows, such as one of a
+    server of tools, is checked when the call runs.
     """
     asked = next((call for call in state.pending_calls if call.id == question_id), None)
-    tool = next((tool for tool in agent.tools if asked is not None and tool.name == asked.name), None)
-    if tool is None or not isinstance(arguments, Mapping) or tool.arguments.fits(arguments):
+    if asked is None or not isinstance(arguments, Mapping):
         return
-    problems = "; ".join(problem.for_model for problem in tool.arguments.problems(arguments))
-    raise ConfigurationError(f"invalid arguments for {tool.name}: {problems or 'they do not fit'}")
+    known = _recorded_tools(state) if agent is None else {tool.name: tool.arguments for tool in agent.tools}
+    fitting = known.get(asked.name)
+    if fitting is None or fitting.fits(arguments):
+        return
+    problems = "; ".join(problem.for_model for problem in fitting.problems(arguments))
+    raise ConfigurationError(f"invalid arguments for {asked.name}: {problems or 'they do not fit'}")
+
+
+def _recorded_tools(state: AgentState) -> dict[str, SchemaArguments]:
+    """Return the arguments of the tools that the model was given in the open step."""
+    record = None if state.open_step is None else state.open_step.request
+    texts = [part.text for part in state.request_parts if record is not None and part.hash == record.tools]
+    tools = [tool for text in texts for tool in msgspec.json.decode(text, type=list[ToolSpec])]
+    return {tool.name: SchemaArguments(tool.parameters) for tool in tools}
 
 
 def as_message(query: Query) -> Message:
