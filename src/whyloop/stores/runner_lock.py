@@ -21,10 +21,7 @@ except ImportError:  # Windows
 
 
 class Forked:
-    """An object that has to know when its process forks."""
-
-    def __init__(self) -> None:
-        _FORKED.add(self)
+    """An object that has to know when its process forks: see `watch_forks`."""
 
     def before_fork(self) -> None:
         """Prepare for a fork; the objects that hold locks acquire them."""
@@ -35,6 +32,11 @@ class Forked:
 
 _FORKED: WeakSet[Forked] = WeakSet()
 _forking: list[Forked] = []
+
+
+def watch_forks(*objects: Forked) -> None:
+    """Tell these objects when the process forks, as long as they exist."""
+    _FORKED.update(objects)
 
 
 def _before_fork() -> None:
@@ -71,7 +73,6 @@ class RunnerLock(Forked):
         self._drop: finalize[[int, str, int], RunnerLock] | None = None
         self._lock = Lock()
         self._works = fcntl is not None
-        super().__init__()
 
     def name(self) -> str | None:
         """Return the name of this runner, and lock its file.

@@ -55,7 +55,7 @@ from whyloop.stores.records import (
     checked_limit,
     claim_key,
 )
-from whyloop.stores.runner_lock import RunnerLock
+from whyloop.stores.runner_lock import RunnerLock, watch_forks
 from whyloop.stores.sqlite_file import (
     LONGEST_LOG,
     Durability,
@@ -164,17 +164,17 @@ class SqliteStore(Store):
         file = partial(SqliteFile, database, connect, busy_seconds=busy_seconds, sleep=sleep)
         self._reads = file()
         self._reads.open()
-        # The thread has a connection of its own: the event loop never waits for what it does.
-        self._thread = WriterThread()
-        self._slow = file(thread=self._thread)
-        self._scan_thread = WriterThread()
-        self._scans = file(thread=self._scan_thread)
+        # Each thread has a connection of its own: the event loop never waits for what it does.
+        self._thread, self._scan_thread = WriterThread(), WriterThread()
+        self._slow, self._scans = file(thread=self._thread), file(thread=self._scan_thread)
         self.inline = durability == "process"
         self._writes = self._reads if self.inline else self._slow
         self._unlooked = 0
         self._caring: asyncio.Task[None] | None = None  # While the thread empties or extends the log.
-        self._runner = RunnerLock(database)
         self._chunks = SqliteChunks(database)
+        self._runner = RunnerLock(database)
+        files = self._reads, self._slow, self._scans, self._chunks
+        watch_forks(*files, self._thread, self._scan_thread, self._runner)
 
     # Journals
 
@@ -493,11 +493,13 @@ WHERE status = 'in_progress' OR (status = 'paused' AND waiting = 0) ORDER BY upd
     async def close(self) -> None:
         self._runner.close()
         self._chunks.close()
-        await self._thread.run(self._scans.close)
-        await self._thread.run(self._slow.close)
-        await self._thread.run(self._reads.close)  # The last one to close empties the log into the file.
+        await self._thread.run(self._close_files)  # The last one to close empties the log into the file.
         self._thread.close()
         self._scan_thread.close()
+
+    def _close_files(self) -> None:
+        for file in (self._scans, self._slow, self._reads):
+            file.close()
 
     # Transactions
 

@@ -83,7 +83,6 @@ class SqliteFile(Forked):
         self._db: sqlite3.Connection | None = None
         self._closed = False
         self._lock = Lock()
-        super().__init__()
 
     def open(self) -> None:
         """Open the file; wait for its first use if another process is creating it."""
@@ -336,7 +335,6 @@ class WriterThread(Forked):
         self._jobs: SimpleQueue[_Job | None] | None = None
         self._end: finalize[[None], WriterThread] | None = None
         self._closed = False
-        super().__init__()
 
     async def run(self, call: Callable[[], T]) -> T:
         """Run a call in the thread to its end, and deliver a cancellation only then."""
@@ -413,7 +411,6 @@ class SqliteChunks(Forked):
         self._followed_until = 0.0
         self._clean_at = 0.0
         self._warned = False
-        super().__init__()
 
     async def send(self, chunks: Sequence[Chunk]) -> None:
         """Write the chunks that other store objects follow, in one transaction."""
@@ -490,7 +487,11 @@ class SqliteChunks(Forked):
         self.closed = True
         self._file.close()
 
+    def before_fork(self) -> None:
+        self._file.before_fork()
+
     def after_fork(self, child: bool) -> None:
+        self._file.after_fork(child)
         if child:
             self.store = token_hex(8)  # The child is another store object to its parent.
 
