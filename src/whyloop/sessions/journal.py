@@ -8,8 +8,8 @@ from types import TracebackType
 
 from whyloop.errors import LeaseLostError, SessionNotFoundError, StoreError
 from whyloop.logger import Logger
-from whyloop.stores.listing import summary_of
-from whyloop.stores.live import Live, turns
+from whyloop.stores.listing import is_listed_alike, summary_of
+from whyloop.stores.live import Live
 from whyloop.stores.reading import Reading
 from whyloop.stores.records import Lease, RequestKey, entries_of
 from whyloop.stores.store import Store
@@ -28,7 +28,6 @@ class SessionJournal:
     ) -> None:
         self.state = reading.state
         self.version = reading.version
-        self.summary = reading.summary
         self.released = False
         self.first_version = 0
         """The version after the first append; 0 before it."""
@@ -36,20 +35,16 @@ class SessionJournal:
         self._lease = lease
         self._live = live
         self._key = key
-        self._turns = turns()
-        self._listed = listed_facts(reading.state)
 
     async def append(
         self, transitions: Sequence[AnyTransition], before: AgentState, after: AgentState
     ) -> str | None:
         stop, cancelled = None, None
         try:
-            await self._turns.take()
-            if self._live.has_text(after.agent_id):
-                await self._live.flush(after.agent_id)
+            await self._live.take_turn(after.agent_id)
         except asyncio.CancelledError as error:  # It is delivered after the append.
             cancelled = error
-        entries, listed = entries_of(transitions, before), listed_facts(after)
+        entries = entries_of(transitions, before)
         # A paused run keeps its lease for a moment: a stop may just have been requested.
         self.released = after.status.has_ended  # A heartbeat that finds the lease gone knows why.
         try:
@@ -58,7 +53,7 @@ class SessionJournal:
                 entries,
                 after=self.version,
                 lease=self._lease,
-                summary=None if listed == self._listed else summary_of(after),
+                summary=None if is_listed_alike(before, after) else summary_of(after),
                 release=self.released,
                 key=self._key,
             )
@@ -67,18 +62,12 @@ class SessionJournal:
         except BaseException:
             self.released = False
             raise
-        self._key, self._listed = None, listed
-        self.state, self.version = after, self.version + len(entries)
+        self._key, self.state, self.version = None, after, self.version + len(entries)
         self.first_version = self.first_version or self.version
         self._live.appended(after.agent_id)
         if cancelled is not None:
             raise cancelled
         return stop
-
-
-def listed_facts(state: AgentState) -> tuple[object, ...]:
-    """Return the facts by which a list shows that a session has changed."""
-    return state.status, state.execution.id, state.question_count
 
 
 BEATS_A_LEASE = 3

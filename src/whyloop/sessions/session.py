@@ -29,7 +29,7 @@ from whyloop.loop.setup import Handler
 from whyloop.loop.stream import RunStream
 from whyloop.sessions.journal import Heartbeat, SessionJournal
 from whyloop.stores.listing import summary_of
-from whyloop.stores.live import Live, live, turns
+from whyloop.stores.live import Live, live
 from whyloop.stores.reading import Reading, read_session
 from whyloop.stores.records import Entry, Lease, RequestKey, Summary, checked_id
 from whyloop.stores.store import Store
@@ -148,7 +148,7 @@ class Session(Generic[D_contra, T_co]):
                 f"invalid lease_seconds {lease_seconds!r}: use seconds, greater than zero"
             )
         owner = owner or f"{socket.gethostname()}:{os.getpid()}:{new_id()[:8]}"
-        await turns().take()
+        await live(store).take_turn()
         reading = None
         if agent_id is not None:
             try:
@@ -324,9 +324,9 @@ class Session(Generic[D_contra, T_co]):
         lease = await self._acquire()
         self._journal = journal = None
         try:
-            await turns().take()
-            await self.prepare(lease)
             here = live(self.store)
+            await here.take_turn()
+            await self.prepare(lease)
             self._journal = journal = SessionJournal(self.store, lease, self._reading, here, key)
             handlers: list[Handler] = [
                 *self._handlers,
@@ -409,8 +409,8 @@ async def store_new_session(
     store: Store, created: Created, agent_id: str | None = None, key: RequestKey | None = None
 ) -> Reading:
     """Store a session that begins with its creation, and return it."""
-    empty = AgentState() if agent_id is None else AgentState(agent_id=agent_id)
-    state = created.apply_to(empty)
+    nothing = AgentState.before_creation(new_id() if agent_id is None else agent_id)
+    state = created.apply_to(nothing)
     summary = summary_of(state)
-    await store.create(summary, [Entry(encode_entry([created], empty))], key=key)
+    await store.create(summary, [Entry(encode_entry([created], nothing))], key=key)
     return Reading(summary, state, 1)

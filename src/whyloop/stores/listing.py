@@ -212,6 +212,18 @@ def summary_of(state: AgentState) -> Summary:
     return replace(summary, search=_search_text(summary, texts))
 
 
+def is_listed_alike(before: AgentState, after: AgentState) -> bool:
+    """Return whether a list may show a session after a change as before it.
+
+    A step that leaves the status as it is changes no list.
+    """
+    return (
+        before.status is after.status
+        and before.execution.id == after.execution.id
+        and before.question_count == after.question_count
+    )
+
+
 def summary_of_end(state: AgentState, listed: Summary) -> Summary:
     """Return how a session is listed of which only the end of its history was read.
 

@@ -103,6 +103,7 @@ class Live:
         self._outgoing: list[Chunk] = []
         self._unsent_text: set[str] = set()
         self._sending = asyncio.Lock()
+        self._turns = _running.setdefault(asyncio.get_running_loop(), RunningTurns())
         self._receiver: ChunkReceiver | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -118,6 +119,12 @@ class Live:
         finally:
             self._runs.pop(lease.token, None)
 
+    async def take_turn(self, agent_id: str | None = None) -> None:
+        """Wait for a turn to run a session; then send its text, before an entry records it."""
+        await self._turns.take()
+        if agent_id in self._unsent_text:
+            await self.flush(agent_id)
+
     def appended(self, agent_id: str) -> None:
         """Wake the followers of a session that this process appended to."""
         for watcher in self._watchers.get(agent_id, ()):
@@ -131,10 +138,6 @@ class Live:
         if is_text:
             self._unsent_text.add(agent_id)
         self._start()
-
-    def has_text(self, agent_id: str) -> bool:
-        """Return whether text of a session was not sent to other processes yet."""
-        return agent_id in self._unsent_text
 
     async def flush(self, agent_id: str) -> None:
         """Send the remaining text of a session, before the entry that records it.
@@ -352,11 +355,6 @@ class ReadingTurns:
 
 _running: WeakKeyDictionary[asyncio.AbstractEventLoop, RunningTurns] = WeakKeyDictionary()
 _reading: WeakKeyDictionary[asyncio.AbstractEventLoop, ReadingTurns] = WeakKeyDictionary()
-
-
-def turns() -> RunningTurns:
-    """Return the turns of the sessions that run on this event loop."""
-    return _running.setdefault(asyncio.get_running_loop(), RunningTurns())
 
 
 def reading_turns() -> ReadingTurns:

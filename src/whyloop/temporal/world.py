@@ -18,8 +18,7 @@ from whyloop.loop.run import Run
 from whyloop.loop.setup import RequestParts
 from whyloop.loop.step import StepInProgress
 from whyloop.loop.world import Timer
-from whyloop.sessions.journal import listed_facts
-from whyloop.stores.listing import summary_of
+from whyloop.stores.listing import is_listed_alike, summary_of
 from whyloop.stores.live import finish
 from whyloop.stores.records import Entry, Lease, RequestKey, Summary, entries_of
 from whyloop.temporal.payloads import WORKER_SHUTDOWN, Answer, Appendix, Ask, Call, Called
@@ -87,7 +86,7 @@ class Outbox:
         """Record transitions; store them at once if no activity follows that could."""
         self._entries += entries_of(transitions, before)
         self.state = after
-        if listed_facts(before) != listed_facts(after):
+        if not is_listed_alike(before, after):
             self._summary = summary_of(after)
         opened = after.open_step
         starting = 0 if opened is None else sum(call.is_running for call in opened.calls)
