@@ -19,6 +19,7 @@ from whyloop.stores.records import LONGEST_ID, SessionFilter, Summary, Tally
 from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome, StopReason
 from whyloop.values.encoding import jsonable
 from whyloop.values.failure import ErrorHandlingDecision
+from whyloop.values.log import Log
 from whyloop.values.redaction import DEFAULT_REDACTION, LONGEST, Redaction, redacted, redacted_cut
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import Step
@@ -186,8 +187,9 @@ _ALLOW_STOP = ContinuationDecision.ALLOW_STOP
 
 def summary_of(state: AgentState) -> Summary:
     """Return the summary of a state, in the same time for any length."""
-    outcome, usage = state.last_continuation_outcome, state.usage
-    first_query, last_query = _first_query(state), _last_query(state)
+    outcome, usage, pending = state.last_continuation_outcome, state.usage, state.question_count
+    reason, step_limit = (outcome.reason, _step_limit(outcome)) if outcome else ("", None)
+    first_query, last_query = _queries(state)
     title = shortened(first_query, LONGEST_TITLE)
     summary = Summary(
         agent_id=state.agent_id,
@@ -202,17 +204,17 @@ def summary_of(state: AgentState) -> Summary:
         identity=state.identity,
         agent=state.agent,
         resolved_by=outcome.resolved_by if outcome else None,
-        reason=shortened(outcome.reason, LONGEST_REASON) if outcome and outcome.reason else None,
-        pending=state.question_count,
+        reason=shortened(reason, LONGEST_REASON) if reason else None,
+        pending=pending,
         cost=None if usage.cost is None else str(usage.cost),
         tokens=usage.total,
         tokens_known=usage.reported,
         active_seconds=state.state_info.cumulative_execution_seconds,
-        step_limit=_step_limit(outcome),
+        step_limit=step_limit,
         last_query=title if last_query == first_query else shortened(last_query, LONGEST_TITLE),
-        step_marks=_step_marks(state),
+        step_marks=_step_marks(state.steps, pending),
     )
-    texts = (first_query, "" if last_query == first_query else last_query, state.last_response)
+    texts = (first_query, "" if last_query == first_query else last_query, state.execution.last_response)
     return replace(summary, search=_search_text(summary, texts))
 
 
@@ -266,9 +268,7 @@ def _search_text(summary: Summary, texts: Sequence[str]) -> str:
 def _guarded(summary: Summary, redaction: Redaction | None) -> tuple[str, str]:
     """Return the searched lines of texts that views show without secrets."""
     metadata = _metadata_text(summary.metadata, redaction)
-    return _reason_line(summary.reason or "", redaction), searchable(metadata)[
-        :LONGEST_ID
-    ] if metadata else ""
+    return _reason_line(summary.reason or "", redaction), searchable(metadata)[:LONGEST_ID]
 
 
 # Most sessions end for one of a few reasons. It saves 8 µs.
@@ -309,33 +309,30 @@ def can_find(summary: Summary, terms: Sequence[str], redaction: Redaction | None
     return all(any(term in line for line in lines) for term in terms)
 
 
-def _first_query(state: AgentState) -> str:
-    if state.messages.start:
-        return ""
-    return next((message.text for message in state.messages if message.is_user), "")
-
-
-def _step_limit(outcome: ContinuationOutcome | None) -> int | None:
-    evaluation = outcome.evaluation_for("StepsLimit") if outcome else None
+def _step_limit(outcome: ContinuationOutcome) -> int | None:
+    evaluation = outcome.evaluation_for("StepsLimit")
     limit = evaluation.context.get("limit") if evaluation else None
     return limit if isinstance(limit, int) and limit >= 0 else None
 
 
-def _last_query(state: AgentState) -> str:
-    messages, steps = state.messages, state.steps
-    end, first_step = len(messages), len(steps) - state.execution.step_number
-    if steps.start <= first_step < len(steps):
+def _queries(state: AgentState) -> tuple[str, str]:
+    """Return the first and the last query; an empty text for one that was not read."""
+    taken, messages, steps = state.execution.step_number, state.messages, state.steps
+    start, end, first_step = messages.start, messages.length, steps.length - taken
+    if steps.start <= first_step < steps.length:
         end = min(end, steps[first_step].first_message)
-    for index in range(end - 1, max(messages.start, end - _LOOK_BACK) - 1, -1):
+    first = None if start else next((message for message in messages if message.is_user), None)
+    last = None
+    for index in range(end - 1, max(start, end - _LOOK_BACK) - 1, -1):
         if messages[index].is_user:
-            return messages[index].text
-    return ""
+            last = messages[index]
+            break
+    return first.text if first else "", last.text if last else ""
 
 
-def _step_marks(state: AgentState) -> str:
-    steps = state.steps
-    marks = [_mark(step) for step in steps[max(steps.start, len(steps) - MOST_MARKS) :]]
-    if state.question_count:
+def _step_marks(steps: Log[Step], pending: int) -> str:
+    marks = [_mark(step) for step in steps[max(steps.start, steps.length - MOST_MARKS) :]]
+    if pending:
         marks.append("p")
     return "".join(marks[-MOST_MARKS:])
 
