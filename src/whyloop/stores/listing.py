@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Any
 from unicodedata import normalize
 
@@ -181,6 +182,7 @@ MOST_MARKS = 24
 # A query is right before the first step of its execution, but for a note or two.
 _LOOK_BACK = 8
 
+_IS_USER = attrgetter("is_user")
 _RETRY = ErrorHandlingDecision.RETRY
 _ALLOW_STOP = ContinuationDecision.ALLOW_STOP
 
@@ -321,7 +323,7 @@ def _queries(state: AgentState) -> tuple[str, str]:
     start, end, first_step = messages.start, messages.length, steps.length - taken
     if steps.start <= first_step < steps.length:
         end = min(end, steps[first_step].first_message)
-    first = None if start else next((message for message in messages if message.is_user), None)
+    first = None if start else next(filter(_IS_USER, messages), None)
     last = None
     for index in range(end - 1, max(start, end - _LOOK_BACK) - 1, -1):
         if messages[index].is_user:
@@ -331,10 +333,8 @@ def _queries(state: AgentState) -> tuple[str, str]:
 
 
 def _step_marks(steps: Log[Step], pending: int) -> str:
-    marks = [_mark(step) for step in steps[max(steps.start, steps.length - MOST_MARKS) :]]
-    if pending:
-        marks.append("p")
-    return "".join(marks[-MOST_MARKS:])
+    latest = steps[max(steps.start, steps.length - MOST_MARKS) :]
+    return "".join([*map(_mark, latest), "p" if pending else ""])[-MOST_MARKS:]
 
 
 def _mark(step: Step) -> str:

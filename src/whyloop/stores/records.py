@@ -343,13 +343,13 @@ def _entry(transitions: Sequence[AnyTransition], before: AgentState) -> Entry:
 def _checkpoint(transitions: Sequence[AnyTransition], before: AgentState) -> Checkpoint | None:
     if before.open_step is not None or not transitions:
         return None
-    first, steps = transitions[0], len(before.steps)
+    first, steps = transitions[0], before.steps.length
     execution_id, seq = before.execution.id, before.execution.last_seq
     if isinstance(first, Queried):
         execution_id, seq = first.execution_id, 0
     elif not steps or steps % STEPS_PER_CHECKPOINT or not _opens_step(transitions):
         return None
-    return Checkpoint(execution_id, seq, steps, len(before.messages), encode_head(before))
+    return Checkpoint(execution_id, seq, steps, before.messages.length, encode_head(before))
 
 
 def _opens_step(transitions: Sequence[AnyTransition]) -> bool:
