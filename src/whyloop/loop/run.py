@@ -77,11 +77,6 @@ class Run:
         self._noted: RequestParts | None = None
         self._known_parts: set[str] | None = None
 
-    @property
-    def must_stop(self) -> bool:
-        """True if a stop was requested, whether or not that is recorded yet."""
-        return self.stop is not None or self.state.execution.stop_request is not None
-
     # From outside
 
     def request_stop(self, reason: str) -> None:
@@ -141,6 +136,7 @@ class Run:
         if self.state.status is _PENDING:
             self.add(Begun(self.world.now()))
         state, execution = self.state, self.state.execution
+        self.stop = self.stop or execution.stop_request
         # A limit may be exhausted before the first step of a leg: after a resume, or for the whole session.
         self._blocked = execution.question is not None or self.setup.criteria.exhausted(state)
         is_ready = self.is_in_progress and not self._blocked and not self.must_list
@@ -159,7 +155,7 @@ class Run:
         Some calls start, and a person is asked about others.
         """
         reopened = reopen(self.setup, opened, self.world.now())
-        if reopened is None or self.state.execution.stop_request is not None:
+        if reopened is None or self.stop is not None:
             return None
         step.to_run = reopened.started
         step.unlaunched = tuple([i for i in reopened.started if not opened.calls[i].started])
@@ -194,7 +190,7 @@ class Run:
             if execution.wait_until is not None:
                 await self.wait(execution.wait_until)
             must_end = self._blocked if execution.wrap_up is None else not self._may_wrap_up
-            if must_end or (self.state.open_step is None and self.must_stop):
+            if must_end or (self.state.open_step is None and self.stop is not None):
                 return await self.conclude(None, self.world.now())
             step, self._reopened = self._reopened or self._new_step(), None
             cancelled = await self.interruptions.run_until_interrupted(step, self.work(step))
@@ -214,7 +210,7 @@ class Run:
 
     async def wait(self, until: datetime) -> None:
         """Wait out a provider's backoff, unless a stop or a deadline ends the wait before."""
-        if self.must_stop:
+        if self.stop is not None:
             return
         started, deadline = self.world.monotonic(), self.setup.criteria.deadline(self.state, until)
         if deadline is not None and deadline <= until:
@@ -248,7 +244,7 @@ class Run:
             await self._reopen_with_toolsets(self.state.open_step, step)
         step.interruptible = False
         await self.record()  # Before any call runs.
-        if self.must_stop:
+        if self.stop is not None:
             step.interrupted = Interruption.STOPPED
         else:
             step.unlaunched = ()

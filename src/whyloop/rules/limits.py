@@ -42,6 +42,10 @@ class Limit(Criterion):
     """The stop reason of a run that this limit ends."""
     noun: ClassVar[str] = ""
     """The name of the amount that it counts, for a model; empty for the name of the class."""
+    _unit: ClassVar[str] = ""
+    _style: ClassVar[str] = ""
+    """The format of the limit in a reason, and that of the amount used."""
+    _used_style: ClassVar[str] = ""
 
     def __init__(self, limit: float, *, scope: Scope = "execution") -> None:
         name = type(self).__name__
@@ -57,8 +61,10 @@ class Limit(Criterion):
         """The extent of the count: the current execution or the whole session."""
         self._name = name
         self._of_session = scope == "session"
-        # The limit as text, once: to format it after every step takes 0.3 µs.
-        self._text = f"{limit:,}"
+        # The end of every reason, made once: to format the limit after every step takes 0.3 µs.
+        self._of_limit = f"of {limit:{self._style}} {self._unit} used"
+        if self._of_session:
+            self._of_limit += " in this session"
 
     @abstractmethod
     def used(self, state: AgentState) -> float:
@@ -81,11 +87,11 @@ class Limit(Criterion):
         granted = state.execution.granted
         return 0 if granted is None else self.share(granted)
 
-    def _compare(self, state: AgentState, used: float, text: str) -> ContinuationEvaluation:
-        """Return the evaluation for an amount used, with a text about it."""
-        limit = self.limit
-        if self._of_session:
-            text += " in this session"
+    def explain(self, state: AgentState) -> ContinuationEvaluation:
+        used, limit = self.used(state), self.limit
+        text = f"{used:{self._used_style}} {self._of_limit}"
+        if state.execution.untimed or not state.usage.reported:
+            text = self._with_gap(state, used, text)
         if state.execution.granted is not None and (more := self.granted(state)):
             limit += more
             text += f", {more:g} more were granted"
@@ -97,6 +103,10 @@ class Limit(Criterion):
             self._name, _FORBID, f"Limit reached: {text}", context, self.stop_reason, exhausted=True
         )
 
+    def _with_gap(self, state: AgentState, used: float, text: str) -> str:
+        """Return the text about the amount used, with what is unknown about it."""
+        return text
+
     def __repr__(self) -> str:
         scope = ', scope="session"' if self._of_session else ""
         return f"{self._name}({self.limit!r}{scope})"
@@ -104,6 +114,8 @@ class Limit(Criterion):
 
 class CountLimit(Limit):
     """A limit on a whole number of things."""
+
+    _style = _used_style = ","
 
     def __init__(self, limit: int, *, scope: Scope = "execution") -> None:
         super().__init__(limit, scope=scope)
@@ -116,14 +128,10 @@ class StepsLimit(CountLimit):
 
     stop_reason = StopReason.STEPS_LIMIT_REACHED
     """The stop reason of a run that this limit ends."""
-    noun = "steps"
+    noun = _unit = "steps"
 
     def used(self, state: AgentState) -> int:
         return state.step_count if self._of_session else state.execution.step_count
-
-    def explain(self, state: AgentState) -> ContinuationEvaluation:
-        used = self.used(state)
-        return self._compare(state, used, f"{used:,} of {self._text} steps used")
 
     def share(self, granted: Budget) -> int:
         return granted.steps
@@ -134,23 +142,20 @@ class TokenUsageLimit(CountLimit):
 
     stop_reason = StopReason.TOKEN_LIMIT_REACHED
     """The stop reason of a run that this limit ends."""
-    noun = "tokens"
+    noun = _unit = "tokens"
 
     def used(self, state: AgentState) -> int:
         return (state.usage if self._of_session else state.execution.usage).total
 
-    def explain(self, state: AgentState) -> ContinuationEvaluation:
-        used = self.used(state)
-        text = f"{used:,} of {self._text} tokens used"
-        if not (state.usage if self._of_session else state.execution.usage).reported:
-            text = f"at least {text}: not every answer reported its tokens" if used else _UNKNOWN_TOKENS
-        return self._compare(state, used, text)
+    def _with_gap(self, state: AgentState, used: float, text: str) -> str:
+        if (state.usage if self._of_session else state.execution.usage).reported:
+            return text
+        if not used:
+            return "unknown: no answer reported its tokens"
+        return f"at least {text}: not every answer reported its tokens"
 
     def share(self, granted: Budget) -> int:
         return granted.tokens
-
-
-_UNKNOWN_TOKENS = "unknown: no answer reported its tokens"
 
 
 class TimeLimit(Limit):
@@ -162,18 +167,17 @@ class TimeLimit(Limit):
 
     stop_reason = StopReason.TIME_LIMIT_REACHED
     """The stop reason of a run that this limit ends."""
+    _unit, _style, _used_style = "s", "g", ".1f"
 
     def __init__(self, limit: float, *, scope: Scope = "execution") -> None:
         super().__init__(limit, scope=scope)
-        self._text = f"{limit:g}"
         self._duration = timedelta(seconds=limit)
 
     def share(self, granted: Budget) -> float:
         return granted.seconds
 
-    def _unknown(self) -> ContinuationEvaluation:
-        """Return the evaluation of an execution whose times are unknown."""
-        return ContinuationEvaluation(self._name, _ALLOW, "unknown: the imported log has no times")
+    def _with_gap(self, state: AgentState, used: float, text: str) -> str:
+        return "unknown: the imported log has no times" if state.execution.untimed else text
 
 
 class ExecutionTimeLimit(TimeLimit):
@@ -182,17 +186,14 @@ class ExecutionTimeLimit(TimeLimit):
     noun = "the time"
 
     def used(self, state: AgentState) -> float:
+        execution = state.execution
+        if execution.untimed:
+            return 0.0
         if not self._of_session:
-            return state.execution.leg_seconds
+            return execution.leg_seconds
         # A clock that was set back has not used anything.
-        updated = state.execution.updated_at or state.state_info.started_at
+        updated = execution.updated_at or state.state_info.started_at
         return max(0.0, (updated - state.state_info.started_at).total_seconds())
-
-    def explain(self, state: AgentState) -> ContinuationEvaluation:
-        if state.execution.untimed:
-            return self._unknown()
-        used = self.used(state)
-        return self._compare(state, used, f"{used:.1f} of {self._text} s used")
 
     def deadline(self, state: AgentState, started_at: datetime, counted: float) -> datetime | None:
         execution = state.execution
@@ -210,12 +211,7 @@ class CumulativeExecutionTimeLimit(TimeLimit):
     """Forbids after this many seconds of work; pauses and backoff do not count."""
 
     noun = "the working time"
-
-    def explain(self, state: AgentState) -> ContinuationEvaluation:
-        if state.execution.untimed:
-            return self._unknown()
-        used = self.used(state)
-        return self._compare(state, used, f"{used:.1f} of {self._text} s of work used")
+    _unit = "s of work"
 
     def deadline(self, state: AgentState, started_at: datetime, counted: float) -> datetime | None:
         if state.execution.untimed:
@@ -224,6 +220,8 @@ class CumulativeExecutionTimeLimit(TimeLimit):
         return started_at + timedelta(seconds=counted + left)
 
     def used(self, state: AgentState) -> float:
+        if state.execution.untimed:
+            return 0.0
         if self._of_session:
             return state.state_info.cumulative_execution_seconds
         return state.execution.active_seconds
@@ -264,7 +262,6 @@ class CostLimit(Limit):
             raise ConfigurationError(f'invalid unknown {unknown!r} of CostLimit: use "forbid" or "allow"')
         self.unknown = unknown
         """Whether an answer without a known price forbids continuing."""
-        self._text = dollars(self.usd)
 
     def share(self, granted: Budget) -> float:
         return float(granted.usd)
@@ -301,7 +298,7 @@ class CostLimit(Limit):
 
     def _limit(self, state: AgentState, used: Decimal) -> tuple[Decimal, str]:
         """Return the limit with what was granted, and a text about the amount used."""
-        text = f"{dollars(used)} of {self._text} used"
+        text = f"{dollars(used)} of {dollars(self.usd)} used"
         if self._of_session:
             text += " in this session"
         granted = state.execution.granted
