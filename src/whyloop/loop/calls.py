@@ -227,7 +227,7 @@ def unfinished_calls(
 
 async def run_calls(run: Run, started: Sequence[int], deadline: datetime | None) -> None:
     """Run several calls at once, and record each result while others run."""
-    calls = [run.world.run_call(run, index, deadline) for index in started]
+    calls = [run.world.run_call(run.setup, run.state, index, deadline) for index in started]
     running = [asyncio.ensure_future(call) for call in calls]
     try:
         while running:

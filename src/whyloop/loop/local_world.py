@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from whyloop.errors import ToolTimeoutError
 from whyloop.loop.calls import run_call
@@ -17,10 +17,6 @@ from whyloop.loop.world import Clock, Model, Timeout, Timer
 from whyloop.tools.tool import ToolContext, ToolDefinition
 from whyloop.tools.toolset import Toolset
 from whyloop.values.scalars import new_id
-from whyloop.values.step_transitions import CallFinished
-
-if TYPE_CHECKING:
-    from whyloop.loop.run import Run
 
 
 class SystemClock:
@@ -50,6 +46,7 @@ class LocalWorld:
 
     is_replaying = False
     answer = staticmethod(answer_transitions)
+    run_call = staticmethod(run_call)
 
     def __init__(self, model: Model, clock: Clock) -> None:
         self.respond = model.respond
@@ -60,9 +57,6 @@ class LocalWorld:
         self.call_later = clock.call_later
         self.new_id = new_id
         self.random = random.random
-
-    def run_call(self, run: Run, index: int, deadline: datetime | None) -> Coroutine[Any, Any, CallFinished]:
-        return run_call(run.setup, run.state, index, deadline)
 
     def call_tool(
         self, toolset: Toolset, tool: ToolDefinition, arguments: Mapping[str, Any], context: ToolContext

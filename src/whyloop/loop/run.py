@@ -250,7 +250,8 @@ class Run:
             step.unlaunched = ()
             deadline = self.setup.criteria.deadline(self.state, step.begun_at, step.counted)
             if len(step.to_run) == 1:  # Without a task, which costs 15 µs more.
-                self.add(await self.world.run_call(self, step.to_run[0], deadline))
+                index = step.to_run[0]
+                self.add(await self.world.run_call(self.setup, self.state, index, deadline))
             else:
                 await run_calls(self, step.to_run, deadline)
 
@@ -266,12 +267,13 @@ class Run:
             for transition in (*self.noted(step), partial_answer_transition(step, now, seconds)):
                 self.add(transition)
             seconds = 0.0
-        opened = self.state.open_step
-        return None if opened is None else self._close(opened, step, now, seconds), now
+        return self._close(step, now, seconds), now
 
-    def _close(self, opened: OpenStep, step: StepInProgress, now: datetime, seconds: float) -> int | None:
+    def _close(self, step: StepInProgress, now: datetime, seconds: float) -> int | None:
         """Close the open step and return its number, or leave it open and return None."""
-        interrupted = step.interrupted
+        opened, interrupted = self.state.open_step, step.interrupted
+        if opened is None:
+            return None
         if not opened.is_done:
             stays_open = opened.stays_open(interrupted)
             if interrupted is not Interruption.CANCELLED or not stays_open:
@@ -328,7 +330,7 @@ class Run:
         if self.state.open_step is not None:
             step = self._new_step()
             step.interrupted = Interruption.SUPERSEDED
-            number = self._close(self.state.open_step, step, now, 0.0)
+            number = self._close(step, now, 0.0)
         outcome = self.setup.criteria.evaluate(self.state)
         if outcome.should_continue:  # It had ended under other rules.
             self.add(StopRequested(now, reason=SUPERSEDED))

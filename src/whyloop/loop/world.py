@@ -13,6 +13,7 @@ from whyloop.values.step_transitions import AnyTransition, CallFinished
 
 if TYPE_CHECKING:
     from whyloop.loop.run import Run
+    from whyloop.loop.setup import Setup
     from whyloop.loop.step import StepInProgress
 
 
@@ -93,7 +94,9 @@ class World(Protocol):
         If it is cancelled, the step has the part of the answer that had arrived.
         """
 
-    async def run_call(self, run: Run, index: int, deadline: datetime | None) -> CallFinished:
+    async def run_call(
+        self, setup: Setup, state: AgentState, index: int, deadline: datetime | None
+    ) -> CallFinished:
         """Run one call of the open step; an error becomes its result."""
 
     def now(self) -> datetime: ...

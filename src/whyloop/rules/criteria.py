@@ -189,11 +189,13 @@ def _requested(evaluations: tuple[ContinuationEvaluation, ...]) -> ContinuationO
 
     This is the outcome of nearly every step.
     """
-    decisions = list(map(_decision_of, evaluations))
-    if _REQUEST not in decisions or _FORBID in decisions:
-        return None
-    resolved_by = evaluations[decisions.index(_REQUEST)].criterion
-    return ContinuationOutcome(_REQUEST, resolved_by, None, evaluations)
+    resolved_by = None
+    for evaluation in evaluations:
+        if evaluation.decision is _FORBID:
+            return None
+        if evaluation.decision is _REQUEST and resolved_by is None:
+            resolved_by = evaluation.criterion
+    return None if resolved_by is None else ContinuationOutcome(_REQUEST, resolved_by, None, evaluations)
 
 
 def leaves_work(state: AgentState, outcome: ContinuationOutcome) -> bool:

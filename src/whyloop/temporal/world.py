@@ -15,7 +15,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 
 from whyloop.errors import StoreUnavailableError
 from whyloop.loop.run import Run
-from whyloop.loop.setup import RequestParts
+from whyloop.loop.setup import RequestParts, Setup
 from whyloop.loop.step import StepInProgress
 from whyloop.loop.world import Timer
 from whyloop.stores.listing import is_listed_alike, summary_of
@@ -213,15 +213,18 @@ class TemporalWorld:
         at = self.now() if isinstance(transition, CallFinished) else step.begun_at
         return replace(transition, at=at)
 
-    async def run_call(self, run: Run, index: int, deadline: datetime | None) -> CallFinished:
+    async def run_call(
+        self, setup: Setup, state: AgentState, index: int, deadline: datetime | None
+    ) -> CallFinished:
         """Run one call in an activity of its own.
 
         Args:
-            run: The run.
+            setup: The setup of the run.
+            state: The state with the open step.
             index: The index of the call in its step.
             deadline: The deadline of the step; None if it has none.
         """
-        opened, execution, unstored = run.state.open_step, run.state.execution, self._outbox.unstored
+        opened, execution, unstored = state.open_step, state.execution, self._outbox.unstored
         assert opened is not None
         call, started = opened.call_to_run(index), self.monotonic()
         limit = self._timeouts.get(call.name)
