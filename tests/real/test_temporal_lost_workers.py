@@ -221,4 +221,5 @@ async def test_a_stop_reaches_a_run_whose_worker_is_dead(temporal: TemporalServe
         here.replace(0)
         state = await asyncio.wait_for(running, 60)
     assert state.status is AgentStatus.STOPPED
-    assert "It is unknown" in state.explain()
+    assert "outcome unknown: a stop was requested" in state.explain()
+    assert state.pending_calls == ()

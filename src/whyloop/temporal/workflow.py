@@ -361,14 +361,12 @@ class AgentWorkflow:
     @workflow.query
     def state(self) -> dict[str, Any] | None:
         """Return the session as a snapshot, as far as this workflow knows it."""
-        state = self._newest
-        return None if state is None else state.to_dict()
+        return None if self._newest is None else self._newest.to_dict()
 
     @workflow.query
     def explain(self) -> str:
         """Return why the last execution continued, step by step, and why it stopped."""
-        state = self._newest
-        return "" if state is None else state.explain()
+        return "" if self._newest is None else self._newest.explain()
 
     @workflow.query
     def trace(self) -> list[dict[str, Any]]:
