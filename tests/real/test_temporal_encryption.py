@@ -20,7 +20,7 @@ from whyloop.temporal import EncryptionCodec
 from whyloop.testing import ScriptedModel, call
 
 OLD, NEW = os.urandom(32), os.urandom(32)
-SECRET = "the code is 4711"
+SECRET = "the password is swordfish"
 
 
 @pytest.mark.slow
@@ -54,13 +54,13 @@ async def test_nothing_of_a_conversation_is_in_the_history_or_in_claims(
     assert len(state.messages[2].content) > 100_000
     for history in histories:
         raw = b"".join(event.SerializeToString() for event in history.events)
-        assert b"4711" not in raw
+        assert b"swordfish" not in raw
         assert b"open_safe" not in raw
     with sqlite3.connect(path) as database:
         claims = [bytes(row[0]) for row in database.execute("SELECT data FROM claims")]
     database.close()
     assert claims
-    assert not [claim for claim in claims if b"4711" in claim]
+    assert not [claim for claim in claims if b"swordfish" in claim]
 
 
 async def test_payloads_of_an_earlier_key_are_read_after_a_rotation() -> None:
