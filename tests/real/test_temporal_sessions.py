@@ -177,6 +177,20 @@ async def test_a_deadline_cuts_off_a_tool_call(temporal: TemporalServer, store: 
     assert "Outcome unknown" in state.messages[-1].content
 
 
+async def test_waiting_for_a_past_execution_returns_its_end(
+    temporal: TemporalServer, store: SqliteStore
+) -> None:
+    async with fleet(temporal, store, [Agent(ScriptedModel(["One", "Two"]), name="writer")]) as here:
+        late, other = await here.session("writer", "past"), await here.session("writer", "past")
+        accepted = await late.begin("First")
+        await other.wait(accepted)
+        newest = await other.send("Second")
+        state = await asyncio.wait_for(late.wait(accepted), 20)
+    assert [message.content for message in state.messages] == ["First", "One"]
+    assert state.status is AgentStatus.COMPLETED
+    assert newest.messages[-1].content == "Two"
+
+
 async def _found(here: Fleet, query: str) -> list[str]:
     """Return the workflows that a search finds, as soon as it finds some: its index is a little late."""
     for _ in range(100):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import aclosing
 from typing import Any, NoReturn
 
 from temporalio.client import (
@@ -30,7 +31,7 @@ from whyloop.loop.executions import Query, as_message
 from whyloop.sessions.session import store_new_session
 from whyloop.stores.listing import summary_of
 from whyloop.stores.live import live
-from whyloop.stores.reading import Reading, read_session
+from whyloop.stores.reading import Reading, entries_after, read_session
 from whyloop.stores.records import RequestKey, Summary, checked_id
 from whyloop.stores.store import Store
 from whyloop.temporal.connection import connection_error, reaching
@@ -303,6 +304,8 @@ class TemporalSession:
         state, identity = await self.refresh(), self._reading.summary.identity
         with live(self.store).watching(self.agent_id, identity, self._reading.version) as watcher:
             while True:
+                if state.execution.id != accepted.execution_id and (past := await self._past(accepted)):
+                    return past
                 if not self._has_settled(accepted):
                     await watcher.changed.wait()
                 elif self._reading.summary.runner is None:
@@ -312,6 +315,16 @@ class TemporalSession:
                 watcher.changed.clear()
                 state = await self.refresh()
                 watcher.version = self._reading.version
+
+    async def _past(self, accepted: Accepted) -> AgentState | None:
+        """Return the last state of an execution after which others have begun; None if it has not begun."""
+        found = None
+        first = Reading(self._reading.summary, AgentState(agent_id=self.agent_id), 0)
+        async with aclosing(entries_after(self.store, first)) as entries:
+            async for _, before, after in entries:
+                if before.version >= accepted.version and after.execution.id == accepted.execution_id:
+                    found = after
+        return found
 
     def _has_settled(self, accepted: Accepted) -> bool:
         """Return whether an execution has ended or paused, as the store was last read."""
