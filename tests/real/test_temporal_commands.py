@@ -88,6 +88,7 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     )  # It lasts longer than a test.
     monkeypatch.setenv("WHYLOOP_STORE", "sessions.db")
     monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(tmp_path / "none.toml"))
+    monkeypatch.delitem(sys.modules, "crew", raising=False)  # Another test may have one of this name.
     (tmp_path / "crew.py").write_text(CREW, encoding="utf-8")
     return f"queue-{uuid4().hex}"
 

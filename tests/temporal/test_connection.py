@@ -23,6 +23,7 @@ from whyloop.stores import MemoryStore
 from whyloop.temporal import Accepted, TemporalRecovery, TemporalSession, WhyloopPlugin
 from whyloop.temporal.connection import connection_error, reaching
 from whyloop.temporal.open_workflows import engine_of, is_open
+from whyloop.temporal.payloads import Start
 from whyloop.temporal.recovery import wake
 from whyloop.testing import call
 
@@ -59,6 +60,14 @@ async def test_a_call_that_temporal_refuses_is_told_from_one_that_it_does_not_an
     assert isinstance(raised.value, StoreUnavailableError) is (status not in REFUSALS)
     assert isinstance(raised.value.__cause__, RPCError)
     assert client.service_client.config.target_host in str(raised.value)
+
+
+async def test_only_a_refusal_about_rights_advises_to_check_them(client: Client) -> None:
+    advice = "Check the namespace, and the rights of this client in it"
+    refused = connection_error(client, RPCError("Not yours.", RPCStatusCode.PERMISSION_DENIED, b""))
+    assert str(refused).endswith(f"not yours. {advice}")
+    too_many = connection_error(client, RPCError("Too many signals.", RPCStatusCode.INVALID_ARGUMENT, b""))
+    assert str(too_many).endswith("in namespace 'default': too many signals")
 
 
 @pytest.mark.parametrize(
@@ -131,3 +140,26 @@ async def test_a_workflow_that_could_not_be_ended_is_found_by_the_next_look(
     for _ in range(2):
         with pytest.raises(StoreUnavailableError):
             await recovery.look()
+
+
+async def test_a_session_that_temporal_refuses_to_wake_does_not_keep_the_others(
+    client: Client, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    woken = []
+
+    async def start_workflow(run: object, start: Start, **_: object) -> None:
+        woken.append(start.agent_id)
+        if start.agent_id == "full":
+            raise RPCError("Too many signals.", RPCStatusCode.INVALID_ARGUMENT, b"")
+
+    monkeypatch.setattr(client, "start_workflow", start_workflow)
+    for agent_id in ("full", "other"):
+        agent = scripted(call("pay", {"amount": 5}), tools=[pay], name="a")
+        session = await Session.open(store, agent, agent_id, create=True)
+        (question,) = (await session.send("Pay 5")).pending_calls
+        await store.approve(agent_id, question.id)
+    recovery = TemporalRecovery(client, store, ["a"])
+    assert await recovery.look() == ["other"]
+    assert await recovery.look() == []
+    assert sorted(woken) == ["full", "other"]
+    assert "session 'full' cannot be woken: Temporal at 127.0.0.1" in caplog.text

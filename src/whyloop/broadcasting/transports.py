@@ -235,8 +235,8 @@ class AgentConsoleLogger:
     def _denial(self, event: Envelope) -> bool:
         """Return whether an envelope is the end of a call that a person denied: no failure."""
         kind, data = event["event"], event["data"]
-        if kind not in ("agent.approval.decided", "agent.tool.completed"):
-            return False
+        if kind not in ("agent.approval.decided", "agent.tool.completed") or data["tool_call_id"] is None:
+            return False  # A question without a call is about the run itself.
         call = str(event["agent_id"]), str(data["tool_call_id"])
         if kind == "agent.approval.decided":
             if data["verdict"] == Verdict.DENIED:

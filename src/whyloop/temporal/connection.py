@@ -28,6 +28,10 @@ _REFUSALS = frozenset(
 )
 """The answers of a server that would give the same answer again; every other one may pass."""
 
+_ABOUT_RIGHTS = frozenset(
+    {RPCStatusCode.NOT_FOUND, RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED}
+)
+
 # The text of the `RuntimeError` of a client that connects with its first call.
 _CANNOT_CONNECT = "Failed client connect"
 
@@ -59,9 +63,11 @@ def connection_error(client: Client, error: BaseException) -> StoreError | None:
         client: The client that made the call.
         error: The error of the call.
     """
-    address = client.service_client.config.target_host
+    address, advice = client.service_client.config.target_host, ""
     if isinstance(error, RPCError):
         problem, is_refusal = error.message, error.status in _REFUSALS
+        if error.status in _ABOUT_RIGHTS:
+            advice = ". Check the namespace, and the rights of this client in it"
     elif isinstance(error, RPCTimeoutOrCancelledError):
         problem, is_refusal = "it did not answer in time", False
     elif isinstance(error, RuntimeError) and str(error).startswith(_CANNOT_CONNECT):
@@ -71,8 +77,7 @@ def connection_error(client: Client, error: BaseException) -> StoreError | None:
     problem = connection_problem(problem)
     if is_refusal:
         return StoreError(
-            f"Temporal at {address} refused a request in namespace {client.namespace!r}: {problem}. Check "
-            "the namespace, and the rights of this client in it"
+            f"Temporal at {address} refused a request in namespace {client.namespace!r}: {problem}{advice}"
         )
     return StoreUnavailableError(f"Temporal could not be reached at {address}: {problem}. Try again later")
 

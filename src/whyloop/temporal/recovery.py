@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Coroutine
+from typing import Any
 
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
 
-from whyloop.errors import WhyloopError
+from whyloop.errors import StoreUnavailableError, WhyloopError
 from whyloop.logger import Logger
 from whyloop.stores.records import OpenWorkflow, Summary
 from whyloop.stores.store import Store
@@ -90,8 +90,8 @@ class TemporalRecovery:
     async def look(self) -> list[str]:
         """Wake what could continue now or was stopped, and return the ids of the sessions.
 
-        A session that did not change since it was woken is left alone for a while. The store forgets the
-        workflows of other sessions that are closed.
+        A session that did not change since it was woken is left alone for a while, also one that Temporal
+        refused to wake. The store forgets the workflows of other sessions that are closed.
         """
         now = asyncio.get_running_loop().time()
         self._woken = {agent_id: known for agent_id, known in self._woken.items() if known[1] > now}
@@ -99,14 +99,14 @@ class TemporalRecovery:
         for summary in await self._store.unattended(limit=AT_ONCE + len(self._woken)):
             is_new = self._is_new(summary.agent_id, summary.version, now)
             if is_new and summary.agent in self._agents:
-                with self._found_again(summary.agent_id):
-                    await wake(
-                        self._client, summary, task_queue=self._task_queue, searchable=self._searchable
-                    )
-                found.append(summary.agent_id)
+                waking = self._wake(summary)
+                found += [summary.agent_id] if await self._tried(summary.agent_id, waking) else []
         limit = AT_ONCE + len(self._woken)
         recorded = await self._store.open_workflows(engine_of(self._client), limit=limit)
-        found += [each.agent_id for each in recorded if await self._end(each, now)]
+        for each in recorded:
+            if self._is_new(each.agent_id, -each.token, now):
+                ending = self._end(each, now)
+                found += [each.agent_id] if await self._tried(each.agent_id, ending) else []
         self._ending = {each.agent_id: each.token for each in recorded if self._is_ending(each)}
         return found
 
@@ -118,29 +118,35 @@ class TemporalRecovery:
         self._woken[agent_id] = number, now + SECONDS_UNTIL_AGAIN
         return True
 
-    @contextmanager
-    def _found_again(self, agent_id: str) -> Iterator[None]:
-        """Let the next look find a session again if its workflow could not be woken."""
+    async def _tried(self, agent_id: str, work: Coroutine[Any, Any, bool]) -> bool:
+        """Return whether a session was woken; False if it could not be, which must not keep the others.
+
+        The next look finds it again if Temporal or the store did not answer, which is an error.
+        """
         try:
-            yield
-        except Exception:
+            return await work
+        except StoreUnavailableError:
             del self._woken[agent_id]
             raise
+        except Exception as error:
+            _warn(f"session {agent_id!r} cannot be woken", error)
+            return False
+
+    async def _wake(self, summary: Summary) -> bool:
+        await wake(self._client, summary, task_queue=self._task_queue, searchable=self._searchable)
+        return True
 
     async def _end(self, opened: OpenWorkflow, now: float) -> bool:
         """Let the workflow of an ended session end; forget it if it is closed.
 
         Return whether it was woken, which it is once: a workflow without a worker collects no more signals.
         """
-        if not self._is_new(opened.agent_id, -opened.token, now):
-            return False
-        with self._found_again(opened.agent_id):
-            if await is_open(self._client, opened.workflow):
-                if self._is_ending(opened):
-                    return False
-                if await signal(self._client, opened.workflow, "wake"):
-                    self._ending[opened.agent_id] = opened.token
-                    return True
+        if await is_open(self._client, opened.workflow):
+            if self._is_ending(opened):
+                return False
+            if await signal(self._client, opened.workflow, "wake"):
+                self._ending[opened.agent_id] = opened.token
+                return True
         if opened.seconds < SECONDS_TO_START:
             self._woken[opened.agent_id] = -opened.token, now + SECONDS_TO_START
         else:
@@ -165,6 +171,10 @@ class TemporalRecovery:
             try:
                 await self.look()
             except Exception as error:
-                trace = None if isinstance(error, WhyloopError) else error
-                _log.warning("sessions cannot be woken: %s", error, exc_info=trace)
+                _warn("sessions cannot be woken", error)
             await asyncio.sleep(self._every_seconds)
+
+
+def _warn(text: str, error: Exception) -> None:
+    trace = None if isinstance(error, WhyloopError) else error
+    _log.warning("%s: %s", text, error, exc_info=trace)

@@ -290,7 +290,9 @@ class TemporalSession:
         try:
             await asyncio.wait([following, ending], return_when=asyncio.FIRST_COMPLETED)
             if ending.done() and (error := ending.exception()) is not None and not following.done():
-                await self.refresh()  # The end may be in the store, and its workflow gone.
+                state = await self.refresh()  # The end may be in the store, and its workflow gone.
+                if state.execution.id != accepted.execution_id and (past := await self._past(accepted)):
+                    return past
                 if not self._has_settled(accepted) or self._reading.summary.runner is not None:
                     raise self._failure(error) from error
             return await following
@@ -317,14 +319,16 @@ class TemporalSession:
                 watcher.version = self._reading.version
 
     async def _past(self, accepted: Accepted) -> AgentState | None:
-        """Return the last state of an execution after which others have begun; None if it has not begun."""
+        """Return the last state of an execution after which another has begun; None if none has."""
         found = None
         first = Reading(self._reading.summary, AgentState(agent_id=self.agent_id), 0)
         async with aclosing(entries_after(self.store, first)) as entries:
             async for _, before, after in entries:
                 if before.version >= accepted.version and after.execution.id == accepted.execution_id:
                     found = after
-        return found
+                elif found is not None:
+                    return found
+        return None
 
     def _has_settled(self, accepted: Accepted) -> bool:
         """Return whether an execution has ended or paused, as the store was last read."""
