@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support import assert_readable, requests_of, scripted
 from whyloop import AgentState, ApprovalRequired, Tool, Verdict, tool
@@ -19,8 +21,10 @@ from whyloop.events import (
     ToolCallCompleted,
     ToolCallStarted,
 )
+from whyloop.loop.executions import refuse_edit
 from whyloop.testing import FakeClock, Reply, assert_stopped, call, calls, capture_events
 from whyloop.values.decisions import decide
+from whyloop.values.step import RequestPart
 from whyloop.wire.view import read_back
 
 
@@ -130,6 +134,29 @@ async def test_edited_arguments_are_checked_like_any_others() -> None:
     assert bank.paid == []
     assert (state.status, state.stop_reason) == ("failed", "error")
     assert "invalid arguments for pay" in state.messages[2].text
+
+
+async def test_a_recorded_schema_accepts_numbers_for_decimals() -> None:
+    @tool(needs_approval=True)
+    def give(amounts: list[Decimal]) -> str:
+        return f"gave {sum(amounts)}"
+
+    paused = await scripted(call("give", {"amounts": ["5"]}), tools=[give]).run("go")
+    for amounts in (["40"], [40], [1.5]):
+        refuse_edit(None, paused, question(paused), {"amounts": amounts})
+    with pytest.raises(ConfigurationError, match="invalid arguments for give"):
+        refuse_edit(None, paused, question(paused), {"amounts": [True]})
+
+
+async def test_an_invalid_recorded_schema_leaves_the_check_to_the_call() -> None:
+    paused = await scripted(pay(), tools=Bank().tools).run("go")
+    broken = replace(paused, request_parts=tuple(map(_with_a_broken_pattern, paused.request_parts)))
+    assert broken != paused
+    refuse_edit(None, broken, question(broken), {"amount": 5, "to": "Eve"})
+
+
+def _with_a_broken_pattern(part: RequestPart) -> RequestPart:
+    return replace(part, text=part.text.replace('"type":"string"', '"type":"string","pattern":"("'))
 
 
 async def test_each_question_is_decided_once() -> None:

@@ -130,8 +130,8 @@ def refuse_edit(
 ) -> None:
     """Raise a `ConfigurationError` if edited arguments do not fit the tool.
 
-    Without an agent, the schema that the model was given is used. A tool that neither knows, such as one of a
-    server of tools, is checked when the call runs.
+    Without an agent, the schema that the model was given is used. If neither knows the tool, or if its schema
+    is invalid, the arguments are checked when the call runs.
     """
     asked = next((call for call in state.pending_calls if call.id == question_id), None)
     if asked is None or not isinstance(arguments, Mapping):
@@ -140,7 +140,10 @@ def refuse_edit(
     fitting = known.get(asked.name)
     if fitting is None or fitting.fits(arguments):
         return
-    problems = "; ".join(problem.for_model for problem in fitting.problems(arguments))
+    try:
+        problems = "; ".join(problem.for_model for problem in fitting.problems(arguments))
+    except Exception:  # The schema of a server of tools may be invalid.
+        return
     raise ConfigurationError(f"invalid arguments for {asked.name}: {problems or 'they do not fit'}")
 
 
@@ -149,7 +152,18 @@ def _recorded_tools(state: AgentState) -> dict[str, SchemaArguments]:
     record = None if state.open_step is None else state.open_step.request
     texts = [part.text for part in state.request_parts if record is not None and part.hash == record.tools]
     tools = [tool for text in texts for tool in msgspec.json.decode(text, type=list[ToolSpec])]
-    return {tool.name: SchemaArguments(tool.parameters) for tool in tools}
+    return {tool.name: SchemaArguments(_with_numbers(tool.parameters)) for tool in tools}
+
+
+def _with_numbers(schema: Any) -> Any:
+    """Return a schema in which decimals are numbers, too: models are told to write them as text."""
+    if isinstance(schema, list):
+        return [_with_numbers(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("type") == "string" and schema.get("format") == "decimal":
+        return {**schema, "type": ["string", "number"]}
+    return {key: _with_numbers(each) for key, each in schema.items()}
 
 
 def as_message(query: Query) -> Message:
