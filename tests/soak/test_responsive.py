@@ -17,7 +17,7 @@ pytestmark = pytest.mark.soak
 
 
 def _longest(name: str) -> float:
-    # To judge 100,000 transitions is work for a thread, and a full garbage collection then takes up to 35 ms.
+    # While 100,000 transitions are in memory, a full garbage collection takes up to 45 ms.
     return 0.05 if "what-if" in name else 0.025
 
 

@@ -37,6 +37,7 @@ from whyloop.values.continuation import ContinuationDecision, ContinuationEvalua
 from whyloop.values.redaction import Redaction, redacted
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import shortened
+from whyloop.wire.journal import no_garbage_collection
 
 # Recordings are kept for sliders: so many, with about so many transitions together. A step has four or five.
 MOST_KEPT, MOST_TRANSITIONS = 32, 50_000
@@ -58,7 +59,8 @@ _NOT_JUDGED = "-"
 async def _work(function: Callable[[], T], transitions: int) -> T:
     """Judge so many transitions without blocking the event loop."""
     if transitions > LONG:
-        with _short_switches:
+        # A search for garbage would hold all threads up for as long as it looks at the values of the run.
+        with _short_switches, no_garbage_collection():
             return await asyncio.to_thread(function)
     await reading_turns().take()
     return function()
