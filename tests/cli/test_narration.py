@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from whyloop import ContinuationDecision, ContinuationEvaluation
+from tests.support import scripted
+from whyloop import ContinuationDecision, ContinuationEvaluation, Verdict, tool
 from whyloop.cli.formats import arguments_summary, long_span_text, span_text
-from whyloop.cli.narration import headroom_of
+from whyloop.cli.narration import Narrator, headroom_of
+from whyloop.cli.renderer import Kind
+from whyloop.testing import call
+from whyloop.values.decisions import decide
+from whyloop.wire.view import read_back
 
 
 def test_a_summary_has_the_first_three_arguments_and_says_that_there_are_more() -> None:
@@ -77,3 +82,18 @@ def test_headroom_is_what_the_rules_report_and_nothing_else() -> None:
 def _evaluations(*reports: tuple[str, dict[str, object]]) -> list[ContinuationEvaluation]:
     allow = ContinuationDecision.ALLOW_CONTINUATION
     return [ContinuationEvaluation(name, allow, "", context) for name, context in reports]
+
+
+async def test_a_denied_call_is_not_shown_as_a_failure() -> None:
+    @tool(needs_approval=True)
+    def pay(amount: int) -> str:
+        return "paid"
+
+    agent = scripted(call("pay", {"amount": 5}), "Sorry.", tools=[pay])
+    paused = await agent.run("Pay 5")
+    (asked,) = paused.pending_calls
+    denial = decide(paused, asked.id, Verdict.DENIED, "grace", paused.state_info.updated_at, "we are broke")
+    narrator = Narrator()
+    lines = [line for event in read_back(paused, denial) for line in narrator.lines(event)]
+    (line,) = lines
+    assert (line.kind, line.head, line.text) == (Kind.DECIDED, "pay", "denied by grace: we are broke")

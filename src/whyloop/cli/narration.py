@@ -29,6 +29,7 @@ from whyloop.events import (
 )
 from whyloop.stores.reading import read_end
 from whyloop.stores.store import Store
+from whyloop.values.approval import Verdict
 from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
 from whyloop.values.failure import ErrorHandlingDecision
 from whyloop.values.model import NO_USAGE
@@ -186,6 +187,7 @@ class Narrator:
         self.usage = NO_USAGE
         self._last_time: datetime | None = None
         self._calls: dict[str, tuple[str, str]] = {}
+        self._denied: set[str] = set()
         self._step_started = False
         self._tries_again = False
         self._end_shown = False
@@ -212,6 +214,8 @@ class Narrator:
             case ApprovalRequested():
                 return self._question(event)
             case ApprovalDecided():
+                if event.verdict is Verdict.DENIED:
+                    self._denied.add(event.tool_call_id)
                 return [*_pause(waited), _approval(event)]
             case TokenUsageReported():
                 self.usage = event.execution_usage
@@ -255,6 +259,9 @@ class Narrator:
         if event.success:
             done = Line(Kind.DONE, arguments, tool, took, note)
             return [done, Line(Kind.RESULT, shortened(event.result))]
+        if event.tool_call_id in self._denied:  # The line of the decision says it all.
+            self._denied.discard(event.tool_call_id)
+            return []
         error = shortened(event.error or "no reason given")
         if not started:
             return [Line(Kind.PROBLEM, error, tool, note=note)]
