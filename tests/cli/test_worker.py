@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,8 +53,9 @@ def make():
 
 
 @pytest.fixture
-def crew(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def crew(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Write a module with an agent; its tool is idempotent unless the test says otherwise."""
+    monkeypatch.delitem(sys.modules, "crew", raising=False)  # Another test may have one of this name.
     source = CREW.replace("IDEMPOTENT", str(getattr(request, "param", True)))
     (tmp_path / "crew.py").write_text(source, encoding="utf-8")
 

@@ -43,8 +43,8 @@ class Limit(Criterion):
     noun: ClassVar[str] = ""
     """The name of the amount that it counts, for a model; empty for the name of the class."""
     _unit: ClassVar[str] = ""
+    # The format of the limit in a reason, and that of the amount used.
     _style: ClassVar[str] = ""
-    """The format of the limit in a reason, and that of the amount used."""
     _used_style: ClassVar[str] = ""
 
     def __init__(self, limit: float, *, scope: Scope = "execution") -> None:
