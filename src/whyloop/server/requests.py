@@ -76,7 +76,7 @@ _TEXTS: dict[type[Exception], str] = {
     NotResumableError: "There is nothing to resume: the last query is completed. Ask the next question.",
 }
 _DEFAULT = Redaction()
-_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+JSON_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
 # Responses
@@ -98,7 +98,7 @@ class BadRequestError(HTTPException):
 
 def answer(value: object, status: int = 200, etag: str | None = None) -> Response:
     """Return a value as JSON that no cache keeps; a 204 has no content."""
-    headers = _HEADERS if etag is None else {**_HEADERS, "etag": etag}
+    headers = JSON_HEADERS if etag is None else {**JSON_HEADERS, "etag": etag}
     if status == 204:
         return Response(None, status, headers)
     return Response(msgspec.json.encode(value), status, headers, media_type="application/json")
@@ -106,7 +106,7 @@ def answer(value: object, status: int = 200, etag: str | None = None) -> Respons
 
 def text_answer(text: str, media_type: str | None) -> Response:
     """Return a text that no cache keeps."""
-    return Response(text, 200, _HEADERS, media_type=media_type)
+    return Response(text, 200, JSON_HEADERS, media_type=media_type)
 
 
 def refusal(error: Exception, redaction: Redaction | None = _DEFAULT) -> Response:

@@ -7,7 +7,7 @@ nothing: its policy allows its own script and style, by their hashes.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from hashlib import sha256
 from html import escape
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 import whyloop
 from whyloop.server.inputs import MessageQuery, TraceQuery
-from whyloop.server.steps import message_sent
+from whyloop.server.steps import message_sent, redacted_list
 from whyloop.server.views import Executions, messages_page, state_view, trace_page
 from whyloop.stores.live import reading_turns
 from whyloop.stores.reading import ReadsJournals, read_session, release, release_all
@@ -59,27 +59,27 @@ async def saved_session(
         # Other people read the file, so the texts of people and models are without secrets too.
         "state": redacted(_plain(state_view(reading, redaction).body), redaction),
         "trace": trace,
-        "messages": replace(history, messages=await _redacted(map(_plain, history.messages), redaction)),
+        "messages": replace(history, messages=await redacted_list(map(_plain, history.messages), redaction)),
         "steps": await _steps(reading.state, redaction),
-        "sent": await _redacted(map(_sent, reading.state.messages), redaction),
+        "sent": await redacted_list(map(_sent, reading.state.messages), redaction),
         "texts": await _texts(reading.state, redaction),
     }
     start, end = _page_around(f"{trace.agent_id}: {trace.headline}")
-    pieces = [start, *[piece async for piece in _json_pieces(data)], end]
+    pieces = [start, *[piece async for piece in json_pieces(data, _json)], end]
     release(reading.state)
     release_all([*trace.steps, *history.messages])
     return pieces
 
 
-async def _json_pieces(value: object) -> AsyncIterator[str]:
-    """Yield a value as JSON for an HTML page, in turns with other tasks."""
+async def json_pieces(value: object, encode: Callable[[object], str]) -> AsyncIterator[str]:
+    """Yield a value as JSON in pieces, in turns with other tasks."""
     if isinstance(value, Struct):
         value = {field.encode_name: getattr(value, field.name) for field in msgspec.structs.fields(value)}
     if isinstance(value, Mapping):
         comma = "{"
         for name, each in value.items():
-            yield f"{comma}{_json(name)}:"
-            async for piece in _json_pieces(each):
+            yield f"{comma}{encode(name)}:"
+            async for piece in json_pieces(each, encode):
                 yield piece
             comma = ","
         yield "}" if value else "{}"
@@ -87,30 +87,26 @@ async def _json_pieces(value: object) -> AsyncIterator[str]:
         turns = reading_turns()
         yield "["
         for first in range(0, len(value), _AT_ONCE):
-            yield ("," if first else "") + _json(value[first : first + _AT_ONCE])[1:-1]
+            yield ("," if first else "") + encode(value[first : first + _AT_ONCE])[1:-1]
             await turns.take()
         yield "]"
     else:
-        yield _json(value)
+        yield encode(value)
+
+
+def json_text(value: object) -> str:
+    """Return a value as JSON."""
+    return msgspec.json.encode(value).decode()
 
 
 def _json(value: object) -> str:
     # Within JSON these characters are in texts only. Escaped, no text ends the element that it is in.
-    text = msgspec.json.encode(value).decode()
+    text = json_text(value)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _plain(value: object) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
-
-
-async def _redacted(values: Iterable[object], redaction: Redaction | None) -> list[Raw]:
-    """Return values as JSON without secrets, in turns with other tasks."""
-    turns, shown = reading_turns(), list[Raw]()
-    for value in values:
-        shown.append(Raw(msgspec.json.encode(redacted(value, redaction))))
-        await turns.take()
-    return shown
 
 
 async def _steps(state: AgentState, redaction: Redaction | None) -> list[Raw]:
@@ -157,7 +153,7 @@ async def _texts(state: AgentState, redaction: Redaction | None) -> Mapping[str,
             coded |= {place for place in record.messages or () if isinstance(place, str)}
     parts = state.request_parts
     texts = [msgspec.json.decode(part.text) if part.hash in coded else part.text for part in parts]
-    return dict(zip([part.hash for part in parts], await _redacted(texts, redaction), strict=True))
+    return dict(zip([part.hash for part in parts], await redacted_list(texts, redaction), strict=True))
 
 
 # The file

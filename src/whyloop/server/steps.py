@@ -18,7 +18,6 @@ from whyloop.stores.live import reading_turns
 from whyloop.stores.reading import Reading, ReadsJournals, read_session, release, texts_after
 from whyloop.values import encoding
 from whyloop.values.log import Log
-from whyloop.values.messages import Message
 from whyloop.values.next_action import IMPORTED_RUN
 from whyloop.values.redaction import Redaction, redacted
 from whyloop.values.state import AgentState
@@ -162,16 +161,16 @@ async def snapshot_view(store: ReadsJournals, agent_id: str, redaction: Redactio
     state = (await read_session(store, agent_id)).state
     head = replace(state, messages=Log(), steps=Log(), request_parts=Log())
     shown: dict[str, Any] = redacted(head.to_dict(), redaction)
-    shown["messages"] = await _encoded(state.messages, redaction)
-    shown["steps"] = await _encoded(state.steps, redaction)
-    shown["request_parts"] = await _encoded(state.request_parts, redaction)
+    for name in ("messages", "steps", "request_parts"):
+        shown[name] = await redacted_list(map(encoding.encode, getattr(state, name)), redaction)
     release(state)
     return shown
 
 
-async def _encoded(values: Iterable[Message | Step | object], redaction: Redaction | None) -> list[Raw]:
+async def redacted_list(values: Iterable[object], redaction: Redaction | None) -> list[Raw]:
+    """Return plain values as JSON without secrets, in turns with other tasks."""
     turns, shown = reading_turns(), list[Raw]()
     for value in values:
-        shown.append(Raw(msgspec.json.encode(redacted(encoding.encode(value), redaction))))
+        shown.append(Raw(msgspec.json.encode(redacted(value, redaction))))
         await turns.take()
     return shown
