@@ -64,14 +64,14 @@ class CallPlan(Struct, frozen=True, gc=False):
 _NO_CALLS = CallPlan((), ())
 
 
-def plan_at_once(setup: Setup, response: ModelResponse) -> CallPlan | None:
+def plan_at_once(setup: Setup, response: ModelResponse, *, truncated: bool) -> CallPlan | None:
     """Return the plan to start every call; None if something may prevent that.
 
     A hook, an approval or a truncated answer may prevent it.
     """
     if not response.tool_calls:
         return _NO_CALLS
-    if setup.plans_calls or response.finish_reason.truncates:
+    if setup.plans_calls or truncated:
         return None
     calls = _fitting(setup, response.tool_calls)
     return CallPlan(calls, tuple(range(len(calls))))

@@ -70,10 +70,13 @@ async def answer_transitions(run: Run, step: StepInProgress) -> Sequence[AnyTran
         raise
     except (Exception, SystemExit) as error:
         return (*run.noted(step), failure_transition(run, step, error))
-    step.interruptible = False
-    plan = plan_at_once(setup, response) or await plan_calls(run, response)
+    truncated = response.finish_reason.truncates
+    plan = plan_at_once(setup, response, truncated=truncated)
+    if plan is None:
+        step.interruptible = False
+        plan = await plan_calls(run, response)
     transitions: list[AnyTransition] = run.noted(step)
-    answered = answer_transition(run, response, plan, step)
+    answered = answer_transition(run, response, plan, step, truncated=truncated)
     transitions.append(answered)
     for index, result in plan.results.items():
         transitions.append(CallFinished(answered.at, index=index, result=result))
@@ -152,8 +155,8 @@ def _ask_through(
 async def _stream(run: Run, step: StepInProgress, request: ModelRequest) -> ModelResponse:
     """Read the model's stream to its end and return the complete response."""
     response, thought = None, False
-    step.chunks = []  # A hook may ask again, and what it had heard before is not part of this answer.
-    step.holds_back, step.sent = False, 0
+    if step.chunks:  # A hook asks again, and what it had heard before is not part of this answer.
+        step.chunks, step.holds_back, step.sent = [], False, 0
     visible: VisibleText | None = None
     async for item in run.setup.local.respond(request):
         if isinstance(item, ModelResponse):
@@ -264,10 +267,11 @@ def _send_chunk(
     step.chunk_count += 1
 
 
-def answer_transition(run: Run, response: ModelResponse, plan: CallPlan, step: StepInProgress) -> Answered:
+def answer_transition(
+    run: Run, response: ModelResponse, plan: CallPlan, step: StepInProgress, *, truncated: bool
+) -> Answered:
     """Return the transition of a model's response, with what is wrong with it."""
     finish, message, answer = response.finish_reason, None, step.answer
-    truncated = finish.truncates
     if answer is not None:
         failure, shown = answer.failure, answer.shown
     else:

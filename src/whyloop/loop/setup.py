@@ -63,12 +63,11 @@ class Handlers:
         self._own = tuple(handlers)
         self._agent = agent
 
-    @property
     def all(self) -> tuple[Handler, ...]:
-        """Every handler once, those of the agent first."""
+        """Return every handler once, those of the agent first."""
         if self._agent is None:
             return self._own
-        shared = self._agent.all
+        shared = self._agent.all()
         return (*shared, *[handler for handler in self._own if handler not in shared])
 
     def add(self, handler: Handler) -> Callable[[], None]:

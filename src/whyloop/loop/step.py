@@ -50,8 +50,15 @@ class StepInProgress(Struct):
     """The output that the answer is; None for an agent without an output type."""
     to_run: tuple[int, ...] = ()
     """The calls that were recorded as started by this process."""
-    unlaunched: tuple[int, ...] = ()
-    """Those of them that were never started before, while they do not run yet."""
+    repeated: tuple[int, ...] = ()
+    """Those of them that had started before, in a process that ended."""
+    launched: bool = False
+    """True once they run."""
+
+    @property
+    def unlaunched(self) -> tuple[int, ...]:
+        """The calls that were never started, although they were recorded as such."""
+        return () if self.launched else tuple([i for i in self.to_run if i not in self.repeated])
 
     def lap(self, monotonic: float, until: datetime | None = None) -> float:
         """Return the active seconds since the previous lap, at least those up to a moment."""

@@ -61,16 +61,32 @@ class FinishReasonCheck(Criterion):
         return ContinuationEvaluation("FinishReasonCheck", _FORBID, text, context, stop_reason)
 
 
+_NO_STOP_REQUESTED = ContinuationEvaluation("StopRequestedCheck", _ALLOW, "No stop was requested")
+
+
 class StopRequestedCheck(Criterion):
     """Forbids when a stop was requested, with the given reason."""
-
-    _NONE = ContinuationEvaluation("StopRequestedCheck", _ALLOW, "No stop was requested")
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         reason = state.execution.stop_request
         if reason is None:
-            return self._NONE
+            return _NO_STOP_REQUESTED
         return ContinuationEvaluation("StopRequestedCheck", _FORBID, reason, {}, StopReason.USER_REQUESTED)
+
+
+def _about_calls(
+    decision: ContinuationDecision, reason: str, calls: int = 0, stop_reason: StopReason | None = None
+) -> ContinuationEvaluation:
+    context = {"tool_calls": calls}
+    return ContinuationEvaluation("ToolCallPresenceCheck", decision, reason, context, stop_reason)
+
+
+_PAUSED = _about_calls(_REQUEST, "The provider paused its turn and continues it when asked again")
+_NO_STEP = _about_calls(_REQUEST, "No step has been taken yet")
+_ANSWERED = _about_calls(_STOP, "The model answered and asked for no tools")
+_EMPTY = _about_calls(_STOP, "The model's reply was empty: no text and no tool calls")
+_NO_ANSWER = _about_calls(_STOP, "There is no answer: the model call failed", 0, StopReason.ERROR_FORBADE)
+_ONE_CALL = _about_calls(_REQUEST, "The results of 1 tool call await the model", 1)
 
 
 class ToolCallPresenceCheck(Criterion):
@@ -79,32 +95,18 @@ class ToolCallPresenceCheck(Criterion):
     A turn that a provider paused is not at its end either.
     """
 
-    @staticmethod
-    def _evaluation(
-        decision: ContinuationDecision, reason: str, calls: int = 0, stop_reason: StopReason | None = None
-    ) -> ContinuationEvaluation:
-        context = {"tool_calls": calls}
-        return ContinuationEvaluation("ToolCallPresenceCheck", decision, reason, context, stop_reason)
-
-    _PAUSED = _evaluation(_REQUEST, "The provider paused its turn and continues it when asked again")
-    _NO_STEP = _evaluation(_REQUEST, "No step has been taken yet")
-    _ANSWERED = _evaluation(_STOP, "The model answered and asked for no tools")
-    _EMPTY = _evaluation(_STOP, "The model's reply was empty: no text and no tool calls")
-    _NO_ANSWER = _evaluation(_STOP, "There is no answer: the model call failed", 0, StopReason.ERROR_FORBADE)
-    _ONE = _evaluation(_REQUEST, "The results of 1 tool call await the model", 1)
-
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         step = state.open_step or state.current_step
         if step is None:
-            return self._NO_STEP
+            return _NO_STEP
         if calls := len(step.tool_calls):
             if isinstance(step, OpenStep) and not step.is_done:
                 left = sum(not call.is_done for call in step.calls)
                 text = f"{counted(left, 'tool call')} {'has' if left == 1 else 'have'} no result yet"
-                return self._evaluation(_REQUEST, text, calls)
+                return _about_calls(_REQUEST, text, calls)
             if calls == 1:
-                return self._ONE
-            return self._evaluation(
+                return _ONE_CALL
+            return _about_calls(
                 _REQUEST, f"The results of {counted(calls, 'tool call')} await the model", calls
             )
         if isinstance(step, OpenStep):
@@ -112,12 +114,15 @@ class ToolCallPresenceCheck(Criterion):
         else:
             message = state.messages[step.first_message] if step.message_count else None
         if step.interrupted is not None:
-            return self._evaluation(_STOP, f"The model asked for no tools: {step.interrupted.text}")
+            return _about_calls(_STOP, f"The model asked for no tools: {step.interrupted.text}")
         if message is None:
-            return self._NO_ANSWER
+            return _NO_ANSWER
         if step.finish_reason is FinishReason.PAUSE_TURN:
-            return self._PAUSED
-        return self._ANSWERED if message.content else self._EMPTY
+            return _PAUSED
+        return _ANSWERED if message.content else _EMPTY
+
+
+_NOTHING_PENDING = ContinuationEvaluation("ApprovalRequired", _ALLOW, "No tool call waits for a person")
 
 
 class ApprovalRequired(Criterion):
@@ -129,14 +134,12 @@ class ApprovalRequired(Criterion):
     acts = "pauses"
     """The action of the run when this criterion decides, for a trace."""
 
-    _NOTHING_PENDING = ContinuationEvaluation("ApprovalRequired", _ALLOW, "No tool call waits for a person")
-
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         if state.open_step is None and state.execution.question is None:
-            return self._NOTHING_PENDING
+            return _NOTHING_PENDING
         pending = state.pending_calls
         if not pending:
-            return self._NOTHING_PENDING
+            return _NOTHING_PENDING
         if len(pending) == 1:
             reason = pending[0].question
         else:

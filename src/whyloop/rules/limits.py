@@ -60,6 +60,7 @@ class Limit(Criterion):
         self.scope: Scope = scope
         """The extent of the count: the current execution or the whole session."""
         self._name = name
+        self._format = type(self)._used_style
         self._of_session = scope == "session"
         # The end of every reason, made once: to format the limit after every step takes 0.3 µs.
         self._of_limit = f"of {limit:{self._style}} {self._unit} used"
@@ -89,12 +90,13 @@ class Limit(Criterion):
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         used, limit = self.used(state), self.limit
-        text = f"{used:{self._used_style}} {self._of_limit}"
-        if state.execution.untimed or not state.usage.reported:
+        text = f"{used:{self._format}} {self._of_limit}"
+        execution = state.execution
+        if execution.untimed or execution.granted is not None or not state.usage.reported:
             text = self._with_gap(state, used, text)
-        if state.execution.granted is not None and (more := self.granted(state)):
-            limit += more
-            text += f", {more:g} more were granted"
+            if more := self.granted(state):
+                limit += more
+                text += f", {more:g} more were granted"
         if used < limit:
             context = {"used": used, "limit": limit, "remaining": limit - used}
             return ContinuationEvaluation(self._name, _ALLOW, text, context)

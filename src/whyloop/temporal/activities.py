@@ -302,7 +302,7 @@ class Activities:
 
     async def _send_events(self, given: Appendix) -> None:
         """Give the events of new entries to the handlers of the agent and of this worker."""
-        handlers = (*self._agent(given.agent)._setup.handlers.all, *self._handlers)
+        handlers = (*self._agent(given.agent)._setup.handlers.all(), *self._handlers)
         if not handlers:
             return
         agent_id = given.lease.agent_id

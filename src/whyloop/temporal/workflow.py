@@ -162,10 +162,10 @@ class AgentWorkflow:
             run.stop, self._stop = self._stop, None
         try:
             await run.begin()
-            while run.is_in_progress:
+            while run.is_in_progress():
                 await run.next_step()
                 self._state = run.state
-                if workflow.info().is_continue_as_new_suggested() and run.is_in_progress:
+                if workflow.info().is_continue_as_new_suggested() and run.is_in_progress():
                     return True
         finally:
             await run.end()
