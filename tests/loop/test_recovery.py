@@ -10,7 +10,7 @@ import pytest
 
 from tests.support import MemoryJournal, echo, scripted
 from whyloop import Agent, AgentState, AgentStatus, ErrorPolicy, Verdict, tool
-from whyloop.errors import ApprovalError, RateLimitError
+from whyloop.errors import ApprovalError, ConfigurationError, RateLimitError
 from whyloop.events import AgentExecutionStarted, AgentStatusChanged, ApprovalRequested
 from whyloop.loop.executions import recover_run, resume_run, start_run
 from whyloop.loop.run import MAX_RECOVERIES
@@ -125,6 +125,14 @@ async def test_a_run_that_may_continue_after_too_many_crashes_does() -> None:
     state = await resume_run(agent, decided, journal=journal).finish()
     assert_stopped(state, reason="completed")
     assert state.execution.recoveries == 0
+
+
+async def test_a_question_about_the_run_takes_no_arguments() -> None:
+    _, state = await crashed_too_often()
+    asked = state.pending_calls[0].id
+    with pytest.raises(ConfigurationError, match="approve it without arguments, or deny it"):
+        state.edit(asked, {"value": "5"})
+    assert state.approve(asked).pending_calls == ()
 
 
 async def test_a_run_that_may_not_continue_after_too_many_crashes_ends() -> None:

@@ -47,6 +47,11 @@ def decide(
     )
     question = state.execution.question
     if question is not None and question.id == question_id:
+        if verdict is Verdict.EDITED:
+            raise ConfigurationError(
+                f"question {question_id!r} is about the run, not about a tool call, and has no arguments: "
+                "approve it without arguments, or deny it"
+            )
         if verdict is Verdict.DENIED:
             return [decided, StopRequested(now, reason=reason or f"{by} did not let it continue")]
         return [decided]
