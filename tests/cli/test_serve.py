@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -72,6 +73,15 @@ def test_a_served_agent_answers_and_ctrl_c_ends_it() -> None:
             "completed (completed) by ToolCallPresenceCheck: The model answered and asked for no tools"
         )
         connection.close()
+
+
+def test_sigterm_closes_the_store(tmp_path: Path) -> None:
+    store = tmp_path / "served.db"
+    with serving("--agent", f"{HERE}:greeting", "--store", str(store)) as (process, address, _):
+        assert asked(address, "POST", "/sessions", {"agent_id": "q"})[0] == 201
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0
+    assert [path.name for path in tmp_path.glob("served.db*")] == ["served.db"]
 
 
 def test_without_an_agent_it_shows_what_others_run() -> None:

@@ -123,7 +123,13 @@ async def serve_until_signal(server: AgentServer, listening: socket.socket) -> N
         log_level="warning",
         timeout_graceful_shutdown=SECONDS_TO_END,
     )
-    await EndingStreams(config).serve([listening])
+    # Once it has shut down, uvicorn sends the process the signal again: a SIGTERM would end it here, before
+    # the caller closes the store.
+    default = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        await EndingStreams(config).serve([listening])
+    finally:
+        signal.signal(signal.SIGTERM, default)
 
 
 def _uvicorn() -> Any:
