@@ -258,6 +258,29 @@ async def test_a_fork_asks_about_every_call_without_a_result() -> None:
         state.approve("q3")  # A question of the original is not one of the fork.
 
 
+async def test_a_fork_asks_about_the_arguments_with_which_a_call_may_have_run() -> None:
+    original = Reopened(at(4), started=(2,)).apply_to(await cut_off())
+    asked_again = Reopened(at(5), questions={2: Question("q5", "?")}).apply_to(original)
+    edited_again = Decided(
+        at(6), question_id="q5", verdict=Verdict.EDITED, by="ada", arguments={"amount": 0}
+    ).apply_to(asked_again)
+    for state in (original, asked_again, edited_again):
+        forked = Forked(
+            at(9),
+            identity="i2",
+            execution_id="e2",
+            from_agent_id=state.agent_id,
+            step=1,
+            questions=fork_questions(state, ids()),
+        )
+        asked = [event for event in read_back(state, [forked]) if isinstance(event, ApprovalRequested)]
+        fork = forked.apply_to(state)
+        assert fork.pending_calls[1].arguments == asked[1].args == {"amount": 9}
+        paused = fork.approve(fork.pending_calls[1].id)
+        assert paused.open_step is not None
+        assert paused.open_step.call_to_run(2).arguments == {"amount": 9}
+
+
 async def test_a_fork_runs_an_interrupted_idempotent_call_only_if_a_person_lets_it() -> None:
     keys: list[str] = []
 

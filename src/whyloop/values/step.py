@@ -251,6 +251,12 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
         """True if the call started and has no result; its process may have ended since."""
         return self.started and self.result is None and self.question is None and not self.approved
 
+    def without_decision(self) -> OpenCall:
+        """Return the call without a decision that it did not start with."""
+        approvals = self.approvals[:-1] if self.approved else self.approvals
+        edits = [each.arguments for each in approvals if each.arguments is not None]
+        return replace(self, approved=False, approvals=approvals, arguments=edits[-1] if edits else None)
+
 
 class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
     """A step that is not closed: the answer, and the progress of each call.

@@ -116,7 +116,7 @@ class Forked(Transition, frozen=True, tag="forked", kw_only=True):
         step, status = state.open_step, state.status
         for index, question in self.questions.items():
             assert step is not None
-            call = replace(step.calls[index], question=question, approved=False, approvals=(), arguments=None)
+            call = replace(step.calls[index].without_decision(), question=question)
             step = step.with_call(index, call)
         if self.questions:
             status = _PAUSED

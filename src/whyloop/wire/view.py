@@ -198,12 +198,10 @@ def _started_and_asked(
 
 
 def _forked(state: AgentState, t: Forked) -> Events:
-    if not t.questions or state.open_step is None:
+    step = t.apply_to(state).open_step
+    if not t.questions or step is None:
         return []
-    calls = state.open_step.tool_calls
-    return _asked(
-        state, t.at, t.questions, calls.__getitem__, state.open_step.number, 0, execution_id=t.execution_id
-    )
+    return _asked(state, t.at, t.questions, step.call_to_run, step.number, 0, execution_id=t.execution_id)
 
 
 def _asked(
