@@ -176,6 +176,19 @@ async def test_a_paused_session_can_be_stopped_and_resumed(store: Store) -> None
     assert (await session.resume()).status == "paused"
 
 
+async def test_a_stop_after_the_approval_does_not_say_that_the_call_still_waits(store: Store) -> None:
+    session = await Session.open(store, agent_with(call("pay", {"amount": 5}), "done"))
+    state = await session.send("pay")
+    await session.approve(state.pending_calls[0].id)
+    assert await session.request_stop("not today")
+    state = await session.refresh()
+    approval = state.outcome.evaluation_for("ApprovalRequired")
+    assert approval is not None
+    assert (approval.decision, approval.reason) == ("allow", "No tool call waits for a person")
+    assert "Also forbidden" not in state.explanation.headline
+    assert (await session.resume()).status == "completed"
+
+
 async def test_more_budget(store: Store) -> None:
     session = await Session.open(store, agent_with(call("echo"), call("echo"), "done", max_steps=1))
     assert (await session.send("go")).stop_reason == "steps_limit"

@@ -216,11 +216,10 @@ def stop_transitions(
 ) -> list[AnyTransition]:
     """Return the transitions that stop an execution without a runner or an agent.
 
-    Every other criterion keeps its latest evaluation.
+    Criteria about limits and the answer keep their latest evaluation.
     """
     request = StopRequested(now, reason=reason, key=key)
-    forbids = StopRequestedCheck().explain(request.apply_to(state))
-    return [request, Judged(now, outcome=_changed_outcome(state, forbids))]
+    return [request, Judged(now, outcome=_changed_outcome(state, request.apply_to(state)))]
 
 
 def fork_transitions(state: AgentState, fork: Forked) -> list[AnyTransition]:
@@ -230,14 +229,13 @@ def fork_transitions(state: AgentState, fork: Forked) -> list[AnyTransition]:
     """
     if not fork.questions:
         return [fork]
-    after = fork.apply_to(state)
-    changed = [check.explain(after) for check in (StopRequestedCheck(), ApprovalRequired())]
-    return [fork, Judged(fork.at, outcome=_changed_outcome(state, *changed))]
+    return [fork, Judged(fork.at, outcome=_changed_outcome(state, fork.apply_to(state)))]
 
 
-def _changed_outcome(state: AgentState, *changed: ContinuationEvaluation) -> ContinuationOutcome:
-    """Return the latest outcome of a session with other evaluations of some criteria."""
+def _changed_outcome(state: AgentState, after: AgentState) -> ContinuationOutcome:
+    """Return the latest outcome of a session with what two criteria say of the state after a change."""
     last = state.last_continuation_outcome or (state.current_step.outcome if state.current_step else None)
+    changed = [check.explain(after) for check in (StopRequestedCheck(), ApprovalRequired())]
     new = {evaluation.criterion: evaluation for evaluation in changed}
     kept = [new.pop(e.criterion, e) for e in (last.evaluations if last is not None else ())]
     return resolve((*new.values(), *kept), wrap_up=state.wrap_up)
