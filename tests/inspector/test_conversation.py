@@ -283,3 +283,20 @@ async def test_axe_finds_nothing_severe(width: int) -> None:
         await check_both_themes(inspector.page)
         overflow = await conversation(inspector).evaluate("pane => pane.scrollWidth - pane.clientWidth")
         assert overflow <= 1
+
+
+async def test_the_code_that_lets_a_run_continue_stays_inside_its_card() -> None:
+    @tool
+    def search() -> str:
+        """Search."""
+        raise ConnectionError("no answer")
+
+    policy = ErrorPolicy.retry_tool_errors(max_retries=1)
+    agent = Agent(ScriptedModel([call("search"), call("search")]), [search], error_policy=policy)
+    async with MemoryStore() as store:
+        await (await Session.open(store, agent, "a", create=True)).send("Search")
+        async with inspecting(store, agent) as inspector:
+            await inspector.show(ROUTE)
+            card = conversation(inspector).locator(".end-card")
+            await expect(card.locator("code")).to_contain_text("retry_tool_errors")
+            assert await card.evaluate("card => card.scrollWidth - card.clientWidth") <= 0
