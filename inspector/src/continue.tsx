@@ -121,9 +121,11 @@ async function save(event: MouseEvent, id: string): Promise<void> {
 
 function Explanation({ evidence, isRunning }: { evidence: Evidence; isRunning: boolean }) {
     const trace = evidence.data.trace.value!;
-    const waiting = evidence.data.state.value!.pending_calls.length;
+    const questions = evidence.data.state.value!.pending_calls;
+    const waiting = questions.length;
     const grant = trace.next_actions.find(({ kind }) => kind === "grant");
-    if (waiting) return <>A decision about {counted(waiting, "tool call")}. Waiting costs no working time.</>;
+    const about = questions[0]?.name === null ? "the run itself" : counted(waiting, "tool call");
+    if (waiting) return <>A decision about {about}. Waiting costs no working time.</>;
     if (isRunning) return <>It continues by itself.</>;
     if (trace.status === "completed")
         return <>Nothing is pending. Ask the next question, or fork to try another way.</>;

@@ -36,12 +36,15 @@ export function deny(target: Target, question: PendingCall, others = 0): void {
   const reason = signal("");
   confirm({
     title: `Deny ${named(question)}`,
-    effects: [
-      question.name === null ? "The run ends here." : `${question.name} does not run.`,
-      "The model reads your reason as the result of the call.",
-      afterwards(target, others),
-    ],
-    button: resumes(target, others) ? "Deny and resume" : "Deny",
+    effects:
+      question.name === null
+        ? ["The run ends here. Your reason is recorded as the reason of the end."]
+        : [
+            `${question.name} does not run.`,
+            "The model reads your reason as the result of the call.",
+            afterwards(target, others),
+          ],
+    button: question.name !== null && resumes(target, others) ? "Deny and resume" : "Deny",
     children: (
       <>
         <label class="field">

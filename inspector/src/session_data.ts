@@ -124,7 +124,7 @@ export class SessionData {
   async #readOnce(): Promise<void> {
     const { signal: aborted } = this.#closing;
     try {
-      const state = await get<SessionState>(sessionPath(this.id), {}, aborted, this.server);
+      const state = withQuestions(await get<SessionState>(sessionPath(this.id), {}, aborted, this.server));
       // The last known step may have got its outcome since.
       let known = this.steps.peek().slice(0, -1);
       for (let after: number | null = known.length; after !== null; ) {
@@ -166,6 +166,14 @@ export class SessionData {
       this.#isAsking = false;
     }
   }
+}
+
+/** Return the state with null for what a question about the run itself has not: it is about no tool call. */
+function withQuestions(state: SessionState): SessionState {
+  const questions = state.pending_calls.map((question) =>
+    question.call_id === "" ? { ...question, call_id: null, name: null, arguments: null } : question,
+  );
+  return { ...state, pending_calls: questions };
 }
 
 /** Return what changes with everything that is recorded, and not with text that streams in. */

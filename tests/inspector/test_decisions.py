@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from playwright.async_api import expect
 
 from tests.inspector.conversations import (
@@ -11,12 +12,16 @@ from tests.inspector.conversations import (
     conversation,
     expect_text,
     press,
+    showing,
     tabs,
     waiting_session,
 )
 from tests.inspector.support import inspecting
+from tests.loop.test_recovery import crashed_too_often
 from tests.real.browser import SHARES_BROWSER
+from whyloop import Agent
 from whyloop.server import Access
+from whyloop.testing import ScriptedModel
 
 pytestmark = [pytest.mark.slow, *SHARES_BROWSER]
 
@@ -57,6 +62,26 @@ async def test_arguments_are_edited_in_place() -> None:
         card = inspector.page.locator(".call.succeeded")
         await card.locator(".call-line").click()
         await expect(card.get_by_text("refunded 5 for 17")).to_be_visible()
+
+
+async def test_a_question_about_the_run_is_not_shown_as_one_about_a_tool() -> None:
+    _, state = await crashed_too_often()
+    store = await showing(replace(state, agent_id="a"))
+    async with inspecting(store, Agent(ScriptedModel([]))) as inspector:
+        await inspector.show(ROUTE)
+        page, dialog = inspector.page, inspector.page.get_by_role("dialog")
+        await expect(page.get_by_text("A decision about the run itself.")).to_be_visible()
+        await expect(page.get_by_role("button", name="Edit")).to_have_count(0)
+        await page.get_by_role("button", name="Approve and resume").first.click()
+        await expect(dialog).to_contain_text("recovered 3 times without finishing a step")
+        await expect(dialog).not_to_contain_text("with these arguments")
+        await page.keyboard.press("Escape")
+        await page.get_by_role("button", name="Deny").first.click()
+        await expect(dialog).to_contain_text("The run ends here.")
+        await expect(dialog).not_to_contain_text("continues")
+        await dialog.get_by_label("Reason").fill("it is broken")
+        await confirm(inspector, "Deny")
+        await expect(page.get_by_role("heading", name="it is broken")).to_be_visible()
 
 
 async def test_of_two_tabs_that_decide_the_later_one_learns_of_it() -> None:
