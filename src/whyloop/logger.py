@@ -95,6 +95,11 @@ def log_output_error(validator: str, error: BaseException) -> None:
     _log.error("Output validator %s failed", validator, exc_info=error)
 
 
+def log_approval_error(tool: str, error: BaseException) -> None:
+    """Write the traceback of an approval rule's error: lines of code, and no values."""
+    _log.error("The approval rule of tool %s failed, so a person is asked", tool, exc_info=error)
+
+
 def log_tool_error(tool: str, error: BaseException) -> None:
     """Write the traceback of a tool's error: lines of code, and no values."""
     _log.error("Tool %s failed", tool, exc_info=error)

@@ -276,13 +276,15 @@ async def test_a_paused_state_survives_a_snapshot() -> None:
     assert (state.status, bank.paid) == ("completed", [500])
 
 
-async def test_a_rule_that_raises_means_asking() -> None:
+async def test_a_rule_that_raises_means_asking(caplog: pytest.LogCaptureFixture) -> None:
     def broken(arguments: Mapping[str, Any]) -> bool:
         raise KeyError("limit")
 
     state = await scripted(pay(), tools=Bank(needs_approval=broken).tools).run("go")
     assert state.status == "paused"
     assert state.pending_calls[0].question == "pay waits for approval: its approval rule failed with KeyError"
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert record.getMessage().splitlines()[0] == "The approval rule of tool pay failed, so a person is asked"
 
 
 async def test_a_call_that_cannot_run_does_not_ask_a_person() -> None:
@@ -372,7 +374,15 @@ async def in_time(arguments: Mapping[str, Any]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("rule", ["yes", 1, None, in_time])
+def without_parameters() -> bool:
+    return True
+
+
+def of_fields(*, amount: int) -> bool:
+    return amount > 5
+
+
+@pytest.mark.parametrize("rule", ["yes", 1, None, in_time, without_parameters, of_fields])
 def test_a_rule_for_approvals_is_a_bool_or_a_plain_function(rule: Any) -> None:
     with pytest.raises(
         ToolDefinitionError, match=r"invalid needs_approval .*: use True, False or a function"

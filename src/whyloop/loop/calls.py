@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from whyloop.errors import NestingError, ScriptError, ToolTimeoutError
-from whyloop.logger import log_tool_error
+from whyloop.logger import log_approval_error, log_tool_error
 from whyloop.loop.hooks import AroundTool, Block, RunTool, expected
 from whyloop.loop.setup import Setup
 from whyloop.rules.classification import error_text, raised_by_tool, tool_failure
@@ -175,6 +175,7 @@ def _question(run: Run, index: int, call: ToolCall) -> str | None:
         if not tool.waits_for_approval(arguments, _context(run.setup, run.state, index, call)):
             return None
     except Exception as error:
+        log_approval_error(tool.name, error)
         return f"{tool.name} waits for approval: its approval rule failed with {type(error).__name__}"
     return f"{tool.name} waits for approval"
 

@@ -290,8 +290,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
 
 
 def _refuse_approval(name: str, rule: object) -> None:
-    """Refuse an approval rule that is not a plain function: it must answer at once."""
-    if not callable(rule) or _is_async(rule):
+    """Refuse an approval rule that is not a plain function of one or two parameters."""
+    if not callable(rule) or _is_async(rule) or not (_takes(rule, 1) or _takes(rule, 2)):
         raise ToolDefinitionError(
             f"tool {name!r}: invalid needs_approval {rule!r}: use True, False or a function of the arguments "
             "and, as a second parameter, of the ToolContext"
@@ -300,13 +300,18 @@ def _refuse_approval(name: str, rule: object) -> None:
 
 def _takes_context(rule: Callable[..., Any]) -> bool:
     """Return whether an approval rule has a second parameter without a default."""
+    return not _takes(rule, 1)
+
+
+def _takes(rule: Callable[..., Any], count: int) -> bool:
+    """Return whether a function can be called with so many arguments."""
     try:
-        inspect.signature(rule).bind(None)
+        inspect.signature(rule).bind(*[None] * count)
     except ValueError:  # A function of C has no signature.
-        return False
-    except TypeError:
         return True
-    return False
+    except TypeError:
+        return False
+    return True
 
 
 def _is_context(hint: object) -> bool:
