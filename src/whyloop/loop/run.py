@@ -191,15 +191,16 @@ class Run:
                 await self.wait(execution.wait_until)
             must_end = self._blocked if execution.wrap_up is None else not self._may_wrap_up
             if must_end or (self.state.open_step is None and self.stop is not None):
-                return await self.conclude(None, self.world.now())
+                self.judge(None, self.world.now())
+                return await self.record()
             step, self._reopened = self._reopened or self._new_step(), None
             cancelled = await self.interruptions.run_until_interrupted(step, self.work(step))
             if cancelled is not None:
                 # A deploy that cuts a run off is like a crash: the next runner finds the calls as they were.
                 step.interrupted = Interruption.CANCELLED
                 self.stop = self.stop or CANCELLED
-            number, now = self.settle(step)
-            await self.conclude(number, now)
+            self.settle(step)
+            await self.record()
             if cancelled is not None:
                 try:
                     raise cancelled
@@ -256,8 +257,8 @@ class Run:
             else:
                 await run_calls(self, step.to_run, deadline)
 
-    def settle(self, step: StepInProgress) -> tuple[int | None, datetime]:
-        """Close the step or leave it open; return its number, if closed, and the time."""
+    def settle(self, step: StepInProgress) -> None:
+        """Close the step or leave it open, and judge it."""
         now, until = self.world.now(), None
         if step.interrupted is _OUT_OF_TIME:
             deadline = self.deadline(step.begun_at, step.counted)
@@ -268,7 +269,7 @@ class Run:
             for transition in (*self.noted(step), partial_answer_transition(step, now, seconds)):
                 self.add(transition)
             seconds = 0.0
-        return self._close(step, now, seconds), now
+        self.judge(self._close(step, now, seconds), now)
 
     def _close(self, step: StepInProgress, now: datetime, seconds: float) -> int | None:
         """Close the open step and return its number, or leave it open and return None."""
@@ -287,8 +288,8 @@ class Run:
         self.add(Closed(now, seconds=seconds, interrupted=interrupted))
         return opened.number
 
-    async def conclude(self, number: int | None, now: datetime) -> None:
-        """Evaluate every criterion on the state as it is, and record the outcome."""
+    def judge(self, number: int | None, now: datetime) -> None:
+        """Evaluate every criterion on the state as it is; `number` is that of a closed step."""
         if self.stop is not None and self.state.execution.stop_request is None:
             self.add(StopRequested(now, reason=self.stop))
         outcome = self.setup.criteria.evaluate(self.state)
@@ -302,9 +303,6 @@ class Run:
             self.interruptions.watch_deadline()
         elif self.state.status is not _IN_PROGRESS:
             self._unlogged.append(self.state)
-        await self.record()
-        if self.stop is not None and outcome.pauses and self.state.execution.stop_request is None:
-            await self.conclude(None, self.world.now())  # A stop was requested meanwhile.
 
     def _plan_retry(self, failures: int) -> RetryPlanned:
         step = self.state.steps[-1]
@@ -344,7 +342,8 @@ class Run:
         """Record the cancellation, unless the run has ended; give the error the state."""
         if self.state.status is _IN_PROGRESS:
             self.stop = self.stop or CANCELLED
-            await self.conclude(None, self.world.now())
+            self.judge(None, self.world.now())
+            await self.record()
         attach_state(error, self.state)
 
     async def end(self) -> None:
@@ -403,6 +402,14 @@ class Run:
                 raise
             self.stop = self.stop or stop
         self._send_events()
+        if self.stop is not None and self._pauses_in_spite_of_stop:
+            self.judge(None, self.world.now())
+            await self.record()
+
+    @property
+    def _pauses_in_spite_of_stop(self) -> bool:
+        """True if a stop was requested while a pause was recorded."""
+        return self.state.status is AgentStatus.PAUSED and self.state.execution.stop_request is None
 
     def _send_events(self) -> None:
         if events := self._unsent:
