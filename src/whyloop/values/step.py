@@ -314,6 +314,11 @@ class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
         asked, call = self.message.tool_calls[index], self.calls[index]
         return asked if call.arguments is None else replace(asked, arguments=call.arguments)
 
+    @property
+    def calls_to_run(self) -> tuple[ToolCall, ...]:
+        """The calls with the arguments after hooks and edits of people."""
+        return tuple([self.call_to_run(index) for index in range(len(self.calls))])
+
     def find_question(self, question_id: str) -> tuple[int, OpenCall]:
         """Return the call that waits for the answer to this question, with its index."""
         for index, call in enumerate(self.calls):
