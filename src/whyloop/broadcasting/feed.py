@@ -25,6 +25,7 @@ from whyloop.stores.reading import (
     portions_after,
     read_end,
     start_reading,
+    with_entries,
     without_history,
 )
 from whyloop.stores.store import Store
@@ -33,7 +34,7 @@ from whyloop.values.state import AgentState
 from whyloop.values.text import clean, shortened
 from whyloop.values.transitions import Forked, Queried
 from whyloop.wire.envelope import NUMBERED, BroadcastConfig, envelope
-from whyloop.wire.journal import JournalEntry, fold
+from whyloop.wire.journal import JournalEntry
 from whyloop.wire.view import INCONSISTENT, events_of
 
 __all__ = ["Cursor", "EventFeed", "FeedItem", "FeedPage", "cursor_of", "read_cursor"]
@@ -268,17 +269,16 @@ class EventFeed:
 
         An entry whose envelopes all come before the cursor is not rendered.
         """
-        turns, agent_id = reading_turns(), reading.state.agent_id
+        turns = reading_turns()
         async with aclosing(portions_after(self.store, reading, until)) as portions:
             async for summary, entries in portions:
                 for entry in entries:
                     state, version = reading.state, reading.version
                     if version and not (after is not None and _is_before(entry, state, after)):
                         items, state = self._render(state, entry, version)
+                        reading = Reading(summary, state, version + 1)
                     else:
-                        state = fold(agent_id, (entry,), state if version else None, first=version)
-                        items = []
-                    reading = Reading(summary, state, version + 1)
+                        items, reading = [], with_entries(reading, summary, (entry,))
                     yield items, reading
                     await turns.take()
                 reading = without_history(reading)
@@ -403,11 +403,9 @@ async def find_execution(
         async with aclosing(portions_after(store, reading)) as portions:
             async for summary, entries in portions:
                 for entry in entries:
-                    state, version = reading.state, reading.version
-                    state = fold(agent_id, (entry,), state if version else None, first=version)
-                    if state.execution.id == execution_id:
-                        return reading, True
-                    reading = Reading(summary, state, version + 1)
+                    before, reading = reading, with_entries(reading, summary, (entry,))
+                    if reading.state.execution.id == execution_id:
+                        return before, True
                 reading = without_history(reading)
     return first, False
 

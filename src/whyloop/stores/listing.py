@@ -324,11 +324,8 @@ def _queries(state: AgentState) -> tuple[str, str]:
     if steps.start <= first_step < steps.length:
         end = min(end, steps[first_step].first_message)
     first = None if start else next(filter(_IS_USER, messages), None)
-    last = None
-    for index in range(end - 1, max(start, end - _LOOK_BACK) - 1, -1):
-        if messages[index].is_user:
-            last = messages[index]
-            break
+    latest = range(end - 1, max(start, end - _LOOK_BACK) - 1, -1)
+    last = next(filter(_IS_USER, map(messages.__getitem__, latest)), None)
     return first.text if first else "", last.text if last else ""
 
 

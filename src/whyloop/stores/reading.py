@@ -157,14 +157,13 @@ async def entries_after(
     `until` is the last version to yield; the newest of this moment if it is not given. Between two entries
     other tasks get their turns, also for the time that the caller takes.
     """
-    turns, agent_id = reading_turns(), reading.state.agent_id
+    turns = reading_turns()
     async with aclosing(portions_after(store, reading, until)) as portions:
         async for summary, entries in portions:
             for entry in entries:
-                base = reading.state if reading.version else None
-                after = fold(agent_id, (entry,), base, first=reading.version)
-                yield entry, reading, after
-                reading = Reading(summary, after, reading.version + 1)
+                after = with_entries(reading, summary, (entry,))
+                yield entry, reading, after.state
+                reading = after
                 await turns.take()
 
 
@@ -207,6 +206,13 @@ async def texts_after(
             yield stored.summary, []
         if not stored.entries or version >= until:
             return
+
+
+def with_entries(reading: Reading, summary: Summary, entries: Sequence[JournalEntry]) -> Reading:
+    """Return a reading after more entries, with the summary that was read with them."""
+    state, version = reading.state, reading.version
+    state = fold(state.agent_id, entries, state if version else None, first=version)
+    return Reading(summary, state, version + len(entries))
 
 
 def without_history(reading: Reading) -> Reading:
@@ -271,15 +277,12 @@ async def _start_before(store: ReadsJournals, agent_id: str, version: int) -> Re
 
 async def _fold_on(store: ReadsJournals, reading: Reading, until: int | None = None) -> Reading:
     """Read what came since, slice by slice, up to a version or to the end."""
-    summary, state, version = reading.summary, reading.state, reading.version
     async with aclosing(portions_after(store, reading, until)) as portions:
-        async for latest, entries in portions:
+        async for summary, entries in portions:
             with no_garbage_collection():
-                base = state if version else None
-                state = fold(state.agent_id, entries, base, first=version)
-            summary, version = latest, version + len(entries)
-    check_open_step(state.open_step, "$.open_step")
-    return Reading(replace(summary, version=version), state, version)
+                reading = with_entries(reading, summary, entries)
+    check_open_step(reading.state.open_step, "$.open_step")
+    return replace(reading, summary=replace(reading.summary, version=reading.version))
 
 
 def _next_limit(stored: Stored) -> int:
