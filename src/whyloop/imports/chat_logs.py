@@ -14,6 +14,7 @@ from whyloop.imports.log_format import (
     first_text,
     first_time,
     list_of,
+    naming,
     object_of,
     text_of,
 )
@@ -62,6 +63,16 @@ class ChatLog(LogFormat):
     ) -> None:
         """Add the messages of a request, and the answer in the response, if there is one."""
 
+    def add_messages(self, transcript: Transcript, request: Mapping[str, Any]) -> None:
+        """Add each of the messages of a request."""
+        for number, entry in enumerate(list_of(request.get("messages"), "messages"), 1):
+            with naming(f"message {number}"):
+                self.add_message(transcript, object_of(entry, "it"))
+
+    @abstractmethod
+    def add_message(self, transcript: Transcript, entry: Mapping[str, Any]) -> None:
+        """Add one message."""
+
 
 class OpenAILog(ChatLog):
     """Conversations in the form of OpenAI's chat completions, or of its responses."""
@@ -81,15 +92,11 @@ class OpenAILog(ChatLog):
         if "messages" not in request and ("input" in request or "output" in response):
             _read_items(transcript, request, response)
             return
-        for number, entry in enumerate(list_of(request.get("messages"), "messages"), 1):
-            try:
-                self._message(transcript, object_of(entry, "it"))
-            except LogError as error:
-                raise LogError(f"message {number}: {error}") from None
+        self.add_messages(transcript, request)
         if response.get("choices"):
             transcript.answer(_read(OpenAIChat().read_document, response, response))
 
-    def _message(self, transcript: Transcript, entry: Mapping[str, Any]) -> None:
+    def add_message(self, transcript: Transcript, entry: Mapping[str, Any]) -> None:
         at = first_time(entry, *_TIMES)
         match entry.get("role"):
             case "system" | "developer":
@@ -177,15 +184,11 @@ class AnthropicLog(ChatLog):
         self, transcript: Transcript, request: Mapping[str, Any], response: Mapping[str, Any]
     ) -> None:
         transcript.instruct(_text_of_parts(request.get("system")))
-        for number, entry in enumerate(list_of(request.get("messages"), "messages"), 1):
-            try:
-                self._message(transcript, object_of(entry, "it"))
-            except LogError as error:
-                raise LogError(f"message {number}: {error}") from None
+        self.add_messages(transcript, request)
         if isinstance(response.get("content"), list) and response.get("role") == "assistant":
-            self._message(transcript, response)
+            self.add_message(transcript, response)
 
-    def _message(self, transcript: Transcript, entry: Mapping[str, Any]) -> None:
+    def add_message(self, transcript: Transcript, entry: Mapping[str, Any]) -> None:
         at, content = first_time(entry, *_TIMES), entry.get("content")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         found = [object_of(block, "a block") for block in list_of(blocks or [], "its content")]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -50,11 +51,26 @@ class LogFormat(ABC):
         """Return a run; a `LogError` says why it cannot be imported."""
 
 
+@contextmanager
+def naming(part: str) -> Iterator[None]:
+    """Name the part of a log, such as "message 3", in errors about it."""
+    try:
+        yield
+    except LogError as error:
+        raise LogError(f"{part}: {error}") from None
+
+
 def object_of(value: object, noun: str) -> Mapping[str, Any]:
     """Return an object of a log; a `LogError` if it is something else."""
     if not isinstance(value, dict):
         raise LogError(f"{noun} is not an object: {shortened(repr(value), 60)}")
     return value
+
+
+def object_in(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return an entry that is an object; an empty one if it is something else."""
+    value = data.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def list_of(value: object, noun: str) -> list[Any]:

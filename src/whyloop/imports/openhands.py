@@ -18,6 +18,8 @@ from whyloop.imports.log_format import (
     first_text,
     first_time,
     joined_text,
+    naming,
+    object_in,
     object_of,
     objects_in,
     text_of,
@@ -83,10 +85,8 @@ class OpenHandsLog(LogFormat):
         document: Mapping[str, Any] = run if isinstance(run, dict) else {}
         reader: _Reader = _TypedReader(document) if _is_typed(events[0]) else _ActionReader(document)
         for number, event in enumerate(events, 1):
-            try:
+            with naming(f"event {number}"):
                 reader.add(object_of(event, "it"))
-            except LogError as error:
-                raise LogError(f"event {number}: {error}") from None
         return reader.finished()
 
 
@@ -115,8 +115,7 @@ class _Reader(ABC):
         self.transcript = Transcript(first_text(document, "instance_id", "id", "conversation_id"))
         self._document = document
         self._response_id: str | None = None
-        metrics = document.get("metrics")
-        self._metrics: Mapping[str, Any] = metrics if isinstance(metrics, dict) else {}
+        self._metrics = object_in(document, "metrics")
         usages = objects_in(self._metrics.get("token_usages"))
         self._usages = {text_of(each.get("response_id")): each for each in usages}
 
@@ -145,15 +144,13 @@ class _Reader(ABC):
             raise LogError("it has no message of a user and no action of an agent")
         if isinstance(error := document.get("error"), str) and error:
             transcript.ending = _error_ending(error)
-        metadata = document.get("metadata")
-        metadata = metadata if isinstance(metadata, dict) else {}
-        config = metadata.get("llm_config") or metadata.get("llm")
+        metadata = object_in(document, "metadata")
+        config = object_in(metadata, "llm_config") or object_in(metadata, "llm")
         transcript.agent = transcript.agent or first_text(metadata, "agent_class")
-        if model := first_text(config if isinstance(config, dict) else {}, "model"):
+        if model := first_text(config, "model"):
             transcript.metadata["model"] = model
-        report = document.get("report")
-        if isinstance(report, dict) and isinstance(report.get("resolved"), bool):
-            transcript.metadata["resolved"] = report["resolved"]
+        if isinstance(resolved := object_in(document, "report").get("resolved"), bool):
+            transcript.metadata["resolved"] = resolved
         tokens = self._metrics.get("accumulated_token_usage")
         counted = chat_usage({"usage": tokens})
         transcript.add_totals(counted.input, counted.output, self._metrics.get("accumulated_cost"))
@@ -179,26 +176,23 @@ class _ActionReader(_Reader):
             self._ask(event, at)
 
     def _ask(self, event: Event, at: datetime | None) -> None:
-        args, kind = _args(event), event["action"]
-        if kind == "message":
-            content = text_of(args.get("content") or event.get("message"))
+        if event["action"] == "message":
+            content = text_of(object_in(event, "args").get("content") or event.get("message"))
             if event.get("source") == "user":
                 self.transcript.query(Message.user(content), at)
             else:
                 self.transcript.instruct(content, at)
 
     def _act(self, event: Event, at: datetime | None) -> None:
-        args, kind = _args(event), text_of(event["action"])
+        args, kind = object_in(event, "args"), text_of(event["action"])
         if kind in _SILENT:
             return
         if kind == "system":
             self.transcript.agent = first_text(args, "agent_class") or self.transcript.agent
             self.transcript.instruct(text_of(args.get("content")), at)
             return
-        metadata = event.get("tool_call_metadata")
-        called: Mapping[str, Any] = metadata if isinstance(metadata, dict) else {}
-        response = called.get("model_response")
-        response = response if isinstance(response, dict) else {}
+        called = object_in(event, "tool_call_metadata")
+        response = object_in(called, "model_response")
         response_id = first_text(response, "id") or None
         ends = kind in ("finish", "reject", "message")
         call = ToolCall(
@@ -242,14 +236,12 @@ class _ActionReader(_Reader):
 
     def _observe(self, event: Event, at: datetime | None) -> None:
         kind, content = text_of(event["observation"]), text_of(event.get("content"))
-        extras = event.get("extras")
-        extras = extras if isinstance(extras, dict) else {}
+        extras = object_in(event, "extras")
         if kind == "agent_state_changed":
             self._state(first_text(extras, "agent_state"), first_text(extras, "reason"))
         if kind in _QUIET:
             return
-        called = event.get("tool_call_metadata")
-        call_id = first_text(called, "tool_call_id") if isinstance(called, dict) else ""
+        call_id = first_text(object_in(event, "tool_call_metadata"), "tool_call_id")
         call_id = call_id or self._calls.get(text_of(event.get("cause")), "")
         if not call_id:
             if kind == "error":  # An answer that was not understood: the model reads this.
@@ -292,8 +284,7 @@ class _TypedReader(_Reader):
                 return
 
     def _say(self, event: Event, at: datetime | None) -> None:
-        message = event.get("llm_message")
-        said: Mapping[str, Any] = message if isinstance(message, dict) else {}
+        said = object_in(event, "llm_message")
         text = joined_text([*_blocks(said.get("content")), *_blocks(event.get("extended_content"))])
         match event.get("source"):
             case "agent":
@@ -311,7 +302,7 @@ class _TypedReader(_Reader):
 
         Calls of one response are one answer, and a finish is an answer, not a call.
         """
-        called, action = _dict(event, "tool_call"), _dict(event, "action")
+        called, action = object_in(event, "tool_call"), object_in(event, "action")
         arguments = parsed(called["arguments"]) if "arguments" in called else action
         if isinstance(arguments, dict):
             added = {"kind", "security_risk"} | ({"summary"} if event.get("summary") else set())
@@ -339,7 +330,7 @@ class _TypedReader(_Reader):
         self.transcript.answer(answer)
 
     def _observe(self, event: Event, at: datetime | None) -> None:
-        call_id, observation = first_text(event, "tool_call_id"), _dict(event, "observation")
+        call_id, observation = first_text(event, "tool_call_id"), object_in(event, "observation")
         if call_id in self._finished:
             return
         content = joined_text(observation.get("content") or observation.get("output"))
@@ -363,18 +354,8 @@ class _TypedReader(_Reader):
             self._state(text_of(value), "")
 
 
-def _dict(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    held = data.get(key)
-    return held if isinstance(held, dict) else {}
-
-
 def _blocks(content: object) -> list[Any]:
     return content if isinstance(content, list) else [content]
-
-
-def _args(event: Event) -> Mapping[str, Any]:
-    args = event.get("args")
-    return args if isinstance(args, dict) else {}
 
 
 def _response_of(response: Mapping[str, Any], at: datetime | None) -> Answer | None:

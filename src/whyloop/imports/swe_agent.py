@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from whyloop.imports.log_format import (
-    LogError,
     LogFormat,
     first_text,
     joined_text,
     list_of,
+    naming,
+    object_in,
     object_of,
     objects_in,
     text_of,
@@ -64,12 +65,9 @@ class SweAgentLog(LogFormat):
         answers = [each for each in entries if each.get("role") == "assistant"]
         for number, step in enumerate(steps, 1):
             said = answers[number - 1] if len(answers) == len(steps) else {}
-            try:
+            with naming(f"step {number}"):
                 _add_step(transcript, object_of(step, "it"), said, number)
-            except LogError as error:
-                raise LogError(f"step {number}: {error}") from None
-        info = document.get("info")
-        _add_info(transcript, info if isinstance(info, dict) else {})
+        _add_info(transcript, object_in(document, "info"))
         return transcript
 
     def _begin(self, transcript: Transcript, entries: Sequence[Event], steps: list[Any]) -> None:
@@ -114,8 +112,8 @@ def _command(action: str, number: int) -> ToolCall:
 
 def _tool_calls(said: Event) -> Iterable[ToolCall]:
     for call in objects_in(said.get("tool_calls")):
-        function = call.get("function")
-        if isinstance(function, dict) and isinstance(function.get("name"), str) and call.get("id"):
+        function = object_in(call, "function")
+        if isinstance(function.get("name"), str) and call.get("id"):
             yield ToolCall(text_of(call["id"]), clean(function["name"]), parsed(function.get("arguments")))
 
 
@@ -126,9 +124,7 @@ def _add_info(transcript: Transcript, info: Mapping[str, Any]) -> None:
         cut_off = _AFTER_SUBMITTING.fullmatch(status)
         reason = _EXITS.get(cut_off[1] if cut_off else status)
         transcript.ending = Ending(reason, f"exit_status {shortened(status, 80)!r}")
-    stats = info.get("model_stats")
-    if isinstance(stats, dict):
-        cost = stats.get("instance_cost")
-        transcript.add_totals(stats.get("tokens_sent"), stats.get("tokens_received"), cost)
+    stats = object_in(info, "model_stats")
+    transcript.add_totals(stats.get("tokens_sent"), stats.get("tokens_received"), stats.get("instance_cost"))
     if version := first_text(info, "swe_agent_version"):
         transcript.metadata["agent_version"] = version
