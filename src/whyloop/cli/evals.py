@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,7 +13,7 @@ import msgspec
 
 from whyloop.cli.agents import find_cases
 from whyloop.cli.formats import span_text
-from whyloop.cli.terminal import CommandError, write_error, write_json, write_lines
+from whyloop.cli.terminal import using_file, write_error, write_json, write_lines
 from whyloop.testing.evals import Attempt, CaseResult, EvalReport, compare_reports, run_cases
 from whyloop.values.model import Usage
 from whyloop.values.price import dollars
@@ -41,9 +40,11 @@ def evaluate(args: argparse.Namespace) -> int:
     else:
         _show(report, changes)
     if args.results is not None:
-        _write(lambda: report.write(args.results), args.results)
+        with using_file("write", args.results):
+            report.write(args.results)
     if args.junit is not None:
-        _write(lambda: _junit(report).write(args.junit, "utf-8", xml_declaration=True), args.junit)
+        with using_file("write", args.junit):
+            _junit(report).write(args.junit, "utf-8", xml_declaration=True)
     return 0 if report.passed else SOME_CASES_FAILED
 
 
@@ -51,17 +52,8 @@ def _previous(path: str | None) -> EvalReport | None:
     """Return the report of the run before, None if there was none."""
     if path is None or not Path(path).exists():
         return None
-    try:
+    with using_file("read", path):
         return EvalReport.read(path)
-    except OSError as error:
-        raise CommandError(f"cannot read {path}: {error.strerror}") from None
-
-
-def _write(work: Callable[[], object], path: str) -> None:
-    try:
-        work()
-    except OSError as error:
-        raise CommandError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _show_progress(name: str, attempt: Attempt) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from decimal import Decimal
 from io import StringIO
@@ -67,7 +67,7 @@ async def list_sessions(store: Store, args: argparse.Namespace) -> int:
     else:
         write_error(
             "No session meets the conditions."
-            if is_filtered(args) or args.after
+            if any(filters_of(args).values()) or args.after
             else "There are no sessions yet."
         )
     if page.next:
@@ -104,12 +104,6 @@ async def _find(store: Store, args: argparse.Namespace) -> Page:
             return Page(tuple(sessions), cursor)
 
 
-def is_filtered(args: argparse.Namespace) -> bool:
-    """Return whether the command line has a condition on sessions."""
-    conditions = (args.status, args.stop_reason, args.rule, args.agent, args.older_than, args.newer_than)
-    return any((*conditions, args.updated_since, args.waiting, args.search, args.metadata))
-
-
 def _summary(summary: Summary) -> dict[str, Any]:
     """Return every field that a list shows as plain data."""
     shown = [name for name in summary.__struct_fields__ if name != "search"]
@@ -125,13 +119,13 @@ def _show_rows(sessions: Sequence[Summary]) -> None:
         draw_sessions(terminal(), rows)
         return
     heads = tuple(name.replace("_", " ").upper() for name in SessionRow._fields)
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    write_lines([aligned(row, widths) for row in (heads, *rows)])
+    write_lines(table_lines([heads, *rows]))
 
 
-def aligned(cells: Iterable[str], widths: Iterable[int]) -> str:
-    """Return the cells of a row as a line, each as wide as its column."""
-    return GAP.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return each row as a line; each cell is as wide as the widest of its column."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [GAP.join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def _row(summary: Summary, length: int) -> SessionRow:

@@ -18,6 +18,7 @@ from whyloop.cli.terminal import (
     MOST_LISTED,
     USAGE_ERROR,
     CommandError,
+    using_file,
     write,
     write_error,
     write_json,
@@ -115,7 +116,7 @@ async def _import_log(args: argparse.Namespace) -> int:
     from whyloop.imports import import_log
 
     source = args.file if args.file != "-" else _stdin(errors="surrogateescape")
-    try:
+    with using_file("read", args.file):
         if args.file != "-":
             os.close(os.open(args.file, os.O_RDONLY))  # Without a file to read, no store is created.
         async with _store_to_fill(args.store) as store:
@@ -123,8 +124,6 @@ async def _import_log(args: argparse.Namespace) -> int:
                 report = await import_log(
                     store, source, args.format, skip_existing=args.skip_existing, on_progress=advance
                 )
-    except OSError as error:
-        raise CommandError(f"cannot read {shortened(args.file)}: {error.strerror or error}") from None
     if args.json:
         write_json(report.to_dict())
     else:
@@ -198,13 +197,12 @@ def _private_file(path: str) -> int:
 def _lines_of(path: str) -> Iterator[Iterable[str]]:
     """Open a file, or stdin, for its lines."""
     try:
-        if path == "-":
-            yield _stdin()
-        else:
-            with open(path, encoding="utf-8") as file:
-                yield file
-    except OSError as error:
-        raise CommandError(f"cannot read {shortened(path)}: {error.strerror}") from None
+        with using_file("read", path):
+            if path == "-":
+                yield _stdin()
+            else:
+                with open(path, encoding="utf-8") as file:
+                    yield file
     except UnicodeDecodeError:
         raise CommandError(f"cannot read {shortened(path)}: not UTF-8 text") from None
 

@@ -138,6 +138,15 @@ def discard_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+@contextmanager
+def using_file(verb: str, path: str) -> Iterator[None]:
+    """Report that a file cannot be used: the verb is "read" or "write"."""
+    try:
+        yield
+    except OSError as error:
+        raise CommandError(f"cannot {verb} {shortened(path)}: {error.strerror or error}") from None
+
+
 def write_error(text: str) -> None:
     """Write to stderr, if there is one."""
     with suppress(OSError):

@@ -16,8 +16,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import asdict
+
 from whyloop.cli.formats import long_span_text, span_text
-from whyloop.cli.sessions import aligned, filters_of
+from whyloop.cli.sessions import filters_of, table_lines
 from whyloop.cli.store_access import open_named_store
 from whyloop.cli.terminal import (
     FAILED,
@@ -25,6 +27,7 @@ from whyloop.cli.terminal import (
     Advance,
     CommandError,
     progress,
+    using_file,
     write_error,
     write_json,
     write_lines,
@@ -65,10 +68,8 @@ async def tune(store: Store, args: argparse.Namespace) -> int:
 
 
 def _write_page(path: str, text: str) -> None:
-    try:
+    with using_file("write", path):
         Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"cannot write {shortened(path)}: {error.strerror}", FAILED) from None
     write_error(f"Charts are in {shortened(path)}")
 
 
@@ -143,7 +144,7 @@ def _document(found: Survey, curves: Sequence[Curve]) -> dict[str, Any]:
             for curve in curves
         ],
         "problem_count": found.problem_count,
-        "problems": [{"agent_id": each.agent_id, "reason": each.reason} for each in found.problems],
+        "problems": [asdict(each) for each in found.problems],
     }
 
 
@@ -206,8 +207,7 @@ def _table_lines(found: Survey, curve: Curve) -> list[str]:
             column = heads.index(name)
             heads = heads[:column] + heads[column + 1 :]
             rows = [row[:column] + row[column + 1 :] for row in rows]
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    return [aligned(row, widths) for row in (heads, *rows)]
+    return table_lines([heads, *rows])
 
 
 def _cells(found: Survey, curve: Curve, row: Row) -> tuple[str, ...]:

@@ -8,12 +8,13 @@ from decimal import Decimal
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from whyloop.cli.agents import find_rules
 from whyloop.cli.command import ERROR_POLICIES
 from whyloop.cli.formats import short, span_text
 from whyloop.cli.renderer import show_explanation
-from whyloop.cli.sessions import aligned, filters_of, is_filtered
+from whyloop.cli.sessions import filters_of, table_lines
 from whyloop.cli.store_access import find_session
 from whyloop.cli.terminal import (
     MOST_LISTED,
@@ -52,7 +53,7 @@ async def what_if(store: Store, args: argparse.Namespace) -> int:
         if args.id is not None:
             raise CommandError("name a session or give --all, not both", USAGE_ERROR)
         return await _all_sessions(store, args, rules)
-    if is_filtered(args):
+    if any(filters_of(args).values()):
         raise CommandError("the conditions on sessions are for --all: add it, or leave them out", USAGE_ERROR)
     if args.id is None:
         raise CommandError("name a session by its id, or give --all for every session", USAGE_ERROR)
@@ -260,22 +261,9 @@ def _document(report: Report, rules: list[Rule]) -> dict[str, Any]:
         "beyond": report.beyond,
         "unknown": report.unknown,
         "completed_runs_cut": report.cut_completed,
-        "groups": [
-            {
-                "resolved_by": group.resolved_by,
-                "stop_reason": group.stop_reason,
-                "runs": group.runs,
-                "completed": group.completed,
-                "assumed": group.assumed,
-                "saved": group.saved.to_dict(),
-                "unknown_tokens": group.unknown_tokens,
-                "unknown_time": group.unknown_time,
-                "unknown_cost": group.unknown_cost,
-            }
-            for group in _sorted(report)
-        ],
+        "groups": [{**asdict(group), "saved": group.saved.to_dict()} for group in _sorted(report)],
         "cut": report.cut,
-        "problems": [{"agent_id": each.agent_id, "reason": each.reason} for each in report.problems],
+        "problems": [asdict(each) for each in report.problems],
     }
 
 
@@ -343,5 +331,4 @@ def _group_lines(report: Report) -> list[str]:
         )
         for group in _sorted(report)
     ]
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    return [aligned(row, widths) for row in (heads, *rows)]
+    return table_lines([heads, *rows])

@@ -28,6 +28,7 @@ from whyloop.models.provider import (
     merged,
     new_call,
     parsed,
+    thinking_tokens,
 )
 from whyloop.models.structured_output import enforced_schema
 from whyloop.rules.written_calls import without_calls
@@ -233,10 +234,7 @@ def _options(request: ModelRequest, settings: Settings, system: list[str]) -> di
 def _max_tokens(settings: Settings) -> int:
     if settings.model.startswith(_FIRST_GENERATION):
         return 4096
-    # Thinking counts as output, and must leave room for the answer.
-    thinking = settings.extra.get("thinking")
-    budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
-    return DEFAULT_MAX_TOKENS + (budget if isinstance(budget, int) else 0)
+    return DEFAULT_MAX_TOKENS + thinking_tokens(settings.extra)
 
 
 def _tool_choice(settings: Settings) -> dict[str, Any]:

@@ -77,11 +77,15 @@ def settings_for(request: ModelRequest, settings: Settings) -> tuple[ModelReques
         generation = extra.get("generationConfig")
         if isinstance(generation, Mapping):
             extra["generationConfig"] = {k: v for k, v in generation.items() if k != "maxOutputTokens"}
-        # Thinking counts as output, and must leave room for the answer.
-        thinking = extra.get("thinking")
-        budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
-        most += budget if isinstance(budget, int) else 0
+        most += thinking_tokens(extra)
     return request, replace(settings, extra=extra, max_tokens=most)
+
+
+def thinking_tokens(extra: Mapping[str, Any]) -> int:
+    """Return the budget for thinking: it counts as output, and must leave room."""
+    thinking = extra.get("thinking")
+    budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
+    return budget if isinstance(budget, int) else 0
 
 
 class ProviderApi(ABC):

@@ -9,17 +9,16 @@ from typing import Any
 import msgspec
 
 from whyloop.values.credentials import REMOVED
-from whyloop.values.redaction import Redaction
+from whyloop.values.redaction import DEFAULT_REDACTION
 
 _SECRET_HEADER = re.compile(r"authorization|api-?key|token|secret|cookie", re.IGNORECASE)
-_REDACTION = Redaction()
 _SHORTEST = 8  # A shorter value is found in ordinary text, and gives nothing away.
 _SHORTEST_START = 4  # The beginning of a secret, as long as this, is more than chance.
 
 
 def without_secrets(text: str, known: Iterable[str] = ()) -> str:
     """Return the text without secrets, known or by their form; JSON stays JSON."""
-    return _REDACTION.text(_without_known(text, known))
+    return DEFAULT_REDACTION.text(_without_known(text, known))
 
 
 def without_cut_secrets(text: str, known: Iterable[str]) -> str:
@@ -33,7 +32,7 @@ def without_cut_secrets(text: str, known: Iterable[str]) -> str:
 
 def cleaned(value: Any, known: Iterable[str] = ()) -> Any:
     """Return a JSON document without secrets, by their form and by their name."""
-    return _REDACTION.data(_data_without_known(value, tuple(known)))
+    return DEFAULT_REDACTION.data(_data_without_known(value, tuple(known)))
 
 
 def header_secrets(headers: Mapping[str, str]) -> list[str]:

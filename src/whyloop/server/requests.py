@@ -40,7 +40,7 @@ from whyloop.stores.records import LONGEST_KEY, RequestKey, Summary
 from whyloop.stores.store import Store
 from whyloop.values import encoding
 from whyloop.values.encoding import MAX_DEPTH, is_too_deep
-from whyloop.values.redaction import Redaction, redacted
+from whyloop.values.redaction import DEFAULT_REDACTION, Redaction, redacted
 from whyloop.values.text import shortened
 
 _log = Logger()
@@ -75,7 +75,6 @@ _TEXTS: dict[type[Exception], str] = {
     WorkflowOpenError: "The session's workflow may be open: stop the session, and try again in a minute.",
     NotResumableError: "There is nothing to resume: the last query is completed. Ask the next question.",
 }
-_DEFAULT = Redaction()
 JSON_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
@@ -109,7 +108,7 @@ def text_answer(text: str, media_type: str | None) -> Response:
     return Response(text, 200, JSON_HEADERS, media_type=media_type)
 
 
-def refusal(error: Exception, redaction: Redaction | None = _DEFAULT) -> Response:
+def refusal(error: Exception, redaction: Redaction | None = DEFAULT_REDACTION) -> Response:
     """Return the response for an error.
 
     Internal errors are only logged: they may name files and hosts.
@@ -134,7 +133,7 @@ def calling_the_app() -> Iterator[None]:
         raise RuntimeError("a function that the server was given failed") from error
 
 
-def problem_of(error: Exception, redaction: Redaction | None = _DEFAULT) -> tuple[int, Problem]:
+def problem_of(error: Exception, redaction: Redaction | None = DEFAULT_REDACTION) -> tuple[int, Problem]:
     """Return the HTTP status of an error, with the word and the sentence for it."""
     if isinstance(error, HTTPException):
         return error.status_code, Problem(getattr(error, "type", "refused"), str(error.detail))

@@ -24,7 +24,7 @@ from whyloop.values.explanation import explanation_of
 from whyloop.values.explanation_text import MOST_STEPS
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
-from whyloop.values.redaction import Redaction, redacted, redacted_cut
+from whyloop.values.redaction import DEFAULT_REDACTION, Redaction, redacted, redacted_cut
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import Step
 from whyloop.values.summaries import args_summary
@@ -40,9 +40,6 @@ from whyloop.wire.document import (
 )
 from whyloop.wire.ui import each_message
 
-_DEFAULT = Redaction()
-
-
 # Sessions
 
 
@@ -54,7 +51,7 @@ class Tagged(Struct, frozen=True):
 
 
 async def summaries_view(
-    summaries: Iterable[Summary], redaction: Redaction | None = _DEFAULT
+    summaries: Iterable[Summary], redaction: Redaction | None = DEFAULT_REDACTION
 ) -> list[SessionSummary]:
     """Return sessions as a list shows them."""
     turns, shown = reading_turns(), []
@@ -65,7 +62,7 @@ async def summaries_view(
 
 
 def state_view(
-    reading: Reading, redaction: Redaction | None = _DEFAULT, *, is_running: bool | None = None
+    reading: Reading, redaction: Redaction | None = DEFAULT_REDACTION, *, is_running: bool | None = None
 ) -> Tagged:
     """Return a session as it was read.
 
@@ -175,7 +172,7 @@ def _step_around(state: AgentState, index: int) -> tuple[int, int]:
     return index, index
 
 
-def message_view(message: dict[str, Any], redaction: Redaction | None = _DEFAULT) -> Raw:
+def message_view(message: dict[str, Any], redaction: Redaction | None = DEFAULT_REDACTION) -> Raw:
     """Return a message as JSON.
 
     Texts of people and models stay; those of tools may have a credential.
@@ -296,9 +293,9 @@ async def _read_until(
     return replace(end.state, messages=held.messages, steps=held.steps)
 
 
-LONGEST_QUERY, LONGEST_REASON = 200, 300
 # Executions
 
+LONGEST_QUERY, LONGEST_REASON = 200, 300
 # A trace has so many of the latest executions, and those of its steps.
 MOST_LATEST = 100
 # The sessions whose earlier executions are remembered.

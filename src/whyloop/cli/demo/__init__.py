@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from itertools import chain, repeat
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -21,7 +22,14 @@ from whyloop.cli.demo.scenarios import CLEANUP, LOCAL, SCENARIOS, Scenario, play
 from whyloop.cli.formats import program
 from whyloop.cli.narration import Narrator
 from whyloop.cli.services import listen, serve_until_signal
-from whyloop.cli.terminal import USAGE_ERROR, CommandError, is_terminal, terminal, write_error
+from whyloop.cli.terminal import (
+    USAGE_ERROR,
+    CommandError,
+    is_terminal,
+    terminal,
+    using_file,
+    write_error,
+)
 from whyloop.errors import WhyloopError
 from whyloop.events import AgentEvent, AgentStepCompleted
 from whyloop.loop.agent import Agent
@@ -58,7 +66,11 @@ def show_demo(args: argparse.Namespace) -> int:
         if args.scenario or args.model:
             option = "--serve shows every scenario" if args.serve else "--fleet has a script of its own"
             raise _refusal(f"{option}: leave out SCENARIO and --model")
-        return _serve_scenarios(args) if args.serve else _show_fleet(args)
+        if args.serve:
+            return _serve_scenarios(args)
+        from whyloop.cli.demo.fleet import show_fleet
+
+        return show_fleet(args)
     chosen = list(SCENARIOS.values()) if name == "all" else [SCENARIOS[name]]
     if args.list:
         _print(_listing())
@@ -155,20 +167,11 @@ def _show_local() -> None:
         raise CommandError(str(error)) from None
 
 
-def _show_fleet(args: argparse.Namespace) -> int:
-    from whyloop.cli.demo.fleet import show_fleet
-
-    return show_fleet(args)
-
-
 def _draw(scenario: Scenario, path: str) -> None:
     from whyloop.cli.demo.pictures import svg
 
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(svg(scenario))
-    except OSError as error:
-        raise CommandError(f"cannot write {path}: {error.strerror}") from None
+    with using_file("write", path):
+        Path(path).write_text(svg(scenario), encoding="utf-8")
     _print(f"Wrote {path}")
 
 
@@ -199,14 +202,11 @@ def _refusal(text: str) -> CommandError:
 
 
 def _serve_scenarios(args: argparse.Namespace) -> int:
-    """Serve the scenarios until Ctrl-C, each as a session."""
-    scenarios = {each.name: each for each in (CLEANUP, *SCENARIOS.values()) if _can_be_watched(each)}
-    return asyncio.run(_serve(scenarios, HOST, args.port))
-
-
-def _can_be_watched(scenario: Scenario) -> bool:
-    """Return whether a scenario can be watched: one does not wait for days."""
-    return all(query.after == 0 for query in scenario.queries)
+    """Serve the scenarios until Ctrl-C, each as a session; one waits for days, and is left out."""
+    shown = [
+        each for each in (CLEANUP, *SCENARIOS.values()) if not any(query.after for query in each.queries)
+    ]
+    return asyncio.run(_serve({scenario.name: scenario for scenario in shown}, HOST, args.port))
 
 
 async def _serve(scenarios: Mapping[str, Scenario], host: str, port: int) -> int:
