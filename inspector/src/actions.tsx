@@ -38,7 +38,7 @@ export function grantText(grant: NonNullable<NextAction["grant"]>): string {
     return parts.join(" and ");
 }
 
-/** The words of the button that resumes. */
+/** The label of the button that resumes. */
 export function resumeText(action: NextAction): string {
     const grant = action.grant && grantText(action.grant);
     return grant ? `Grant ${grant} and resume` : "Resume";

@@ -1,4 +1,4 @@
-/** Two sequences beside each other: what both have is in one row, whatever only one of them has between. */
+/** Two sequences side by side: items of both share a row, and items of only one have rows in between. */
 
 // A table of so many cells takes 10 to 15 ms; longer sequences are aligned by number.
 const MOST_CELLS = 4_000_000;

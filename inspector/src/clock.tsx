@@ -5,7 +5,7 @@ import { useEffect } from "preact/hooks";
 import { age, duration } from "./format";
 import { saved } from "./saved";
 
-/** The time in milliseconds; in a saved file it stands still. */
+/** The time in milliseconds; in a saved file it never changes. */
 export const timeNow = saved ? () => Date.parse(saved!.saved_at) : Date.now;
 
 /** Return a hook for the time in milliseconds, which moves so often while something shows it. */

@@ -112,7 +112,7 @@ function Scroller({ data, info, isAlone, blocks, isAtEnd, toEnd }: ScrollerProps
     if (isAtEnd.peek()) toBottom(pane.current);
     else if (anchor.current) restore(pane.current, anchor.current);
     anchor.current = null;
-    // Without anything to scroll, nobody can ask for more by scrolling.
+    // Without anything to scroll, the reader cannot ask for more by scrolling.
     if (pane.current.scrollHeight <= pane.current.clientHeight && (start > 0 || data.older.hasMore.peek())) scrolled();
   });
   useGrowth(pane, isAtEnd);

@@ -8,7 +8,7 @@ export interface Action {
   title: string;
   /** What will happen, one sentence each. */
   effects: (string | ReadonlySignal<string>)[];
-  /** The words of the button: those of the action, as far as its fields are filled in. */
+  /** The label of the button: that of the action, as far as its fields are filled in. */
   button: string | ReadonlySignal<string>;
   /** More fields of the dialog. */
   children?: ComponentChildren;

@@ -71,7 +71,7 @@ function differentVotes(left: Step, right: Step): Set<string> {
   return new Set([...ours.keys(), ...theirs.keys()].filter((rule) => ours.get(rule) !== theirs.get(rule)));
 }
 
-/** Say in words how two steps that are beside each other differ; `hasEnded` is about the run that has no step there. */
+/** Describe how two steps beside each other differ; `hasEnded` is about the run that has no step there. */
 export function differenceText(
   left: ComparedStep | undefined,
   right: ComparedStep | undefined,

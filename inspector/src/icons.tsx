@@ -43,7 +43,7 @@ const ICONS = {
 
 export type IconName = keyof typeof ICONS;
 
-/** A small picture; it is decoration, so the word stands beside it. */
+/** A small picture; it is decoration, so there is always a word beside it. */
 export function Icon({ name, class: more = "" }: { name: IconName; class?: string }) {
   return (
     <svg class={`icon ${more}`} width="16" height="16" viewBox="0 0 16 16" aria-hidden="true">

@@ -52,7 +52,7 @@ export function HappeningSign({ step }: { step: Step }) {
     );
 }
 
-/** What happened in a step, in a few words. */
+/** A short description of a step. */
 export function happeningText(step: Step): string {
     const { tool_calls: calls } = step;
     const failed = calls.filter(({ status }) => status === "failed").length;

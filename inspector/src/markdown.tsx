@@ -6,7 +6,7 @@ import { useMemo } from "preact/hooks";
 import { CopyButton } from "./copy";
 import "./styles/markdown.css";
 
-// Beyond these, a text is shown as it is: a page stays responsive whatever a model writes.
+// Beyond these, a text is shown as it is: no text of a model makes the page slow.
 const LONGEST = 100_000;
 const DEEPEST = 12;
 

@@ -6,7 +6,7 @@ import { saved } from "./saved";
 const fragment = signal(location.hash);
 addEventListener("hashchange", () => (fragment.value = location.hash));
 
-/** The conditions of the list of sessions, in the words of the API; "" is none. */
+/** The conditions of the list of sessions, named as in the API; "" is none. */
 export interface Filters {
   status: string;
   search: string;

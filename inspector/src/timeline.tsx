@@ -114,7 +114,7 @@ interface PaneProps {
     zoomBy(factor: number, at?: number): void;
 }
 
-/** The part that scrolls; its picture is as wide as the pane, whatever the zoom. */
+/** The part that scrolls; its picture is as wide as the pane at any zoom. */
 function Pane({ pane, evidence, view, whole, left, selected, zoomBy }: PaneProps) {
     const pointed = useSignal<{ at: number; box: DOMRect } | null>(null);
     const steps = evidence.steps.value;

@@ -142,7 +142,7 @@ export function WhatIfBar({ evidence }: { evidence: Evidence }) {
     );
 }
 
-/** The sentence with the step and the rule in bold; it is text, whatever the rule's name is. */
+/** The sentence with the step and the rule in bold; the rule's name is always shown as text. */
 function Emphasized({ text, evidence }: { text: string; evidence: Evidence }) {
     const rule = evidence.end.value?.rule;
     const at = rule ? text.lastIndexOf(rule) : -1;

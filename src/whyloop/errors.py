@@ -86,7 +86,7 @@ class SnapshotError(WhyloopError, ValueError):
     def __init__(self, message: str, path: str = "$") -> None:
         super().__init__(f"{message} (at {path})")
         self.path = path
-        """Where the data is broken."""
+        """The path of the invalid data."""
 
 
 class ApprovalError(WhyloopError):

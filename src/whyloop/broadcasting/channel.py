@@ -18,7 +18,7 @@ from whyloop.stores.reading import Reading
 
 
 class Cursor(Struct, frozen=True):
-    """How far a client has come: the last numbered envelope that it received."""
+    """The last numbered envelope that a client has received."""
 
     execution_id: str
     seq: int
@@ -138,7 +138,7 @@ def merged(
 
     A chunk comes before greater numbers.
 
-    A chunk that another process sent before `last` is late, and is left out: its text is recorded by now.
+    A chunk that another process sent before `last` is late, and is left out: its text is already recorded.
     """
     executions = {item.execution_id for item in recorded} | {latest}
     waiting = [

@@ -44,7 +44,7 @@ class Delivery:
     Args:
         send: An async function that sends envelopes, and raises a `BroadcastError` if it cannot.
         capacity: The number of envelopes that may wait. Default: 1000.
-        batch: The number of envelopes for one call of `send` at most. Default: 10.
+        batch: The maximum number of envelopes for one call of `send`. Default: 10.
         retries: How often a failed batch is sent again. Default: 5.
         backoff: The waits between attempts.
         sleep: The function that waits, for tests.

@@ -123,7 +123,7 @@ class EventFeed:
     async def cursor(self, agent_id: str, after: str | None, *, identity: str | None = None) -> Cursor | None:
         """Return the cursor that a client sent; None means before the first envelope.
 
-        A number that the latest execution has not reached becomes its last one: what comes next is new.
+        A number that the latest execution has not reached becomes its last one.
 
         Args:
             after: The text that the client sent: "<seq>", "<execution_id>:<seq>", "latest", or None.
@@ -142,14 +142,14 @@ class EventFeed:
     async def page(
         self, agent_id: str, after: Cursor | None = None, limit: int = PAGE, *, identity: str | None = None
     ) -> FeedPage:
-        """Return the envelopes after a cursor, or from the first on, oldest first.
+        """Return the envelopes after a cursor, or all of them, oldest first.
 
         Unnumbered envelopes do not count: they are on the page of the numbered one that they follow, and
         none of them are returned again after its cursor.
 
         Args:
             after: The cursor. Default: before the first envelope.
-            limit: The number of numbered envelopes at most.
+            limit: The maximum number of numbered envelopes.
             identity: The identity of the session. Default: any.
         """
         found: list[FeedItem] = []
@@ -366,7 +366,7 @@ class EventFeed:
         current, with_text = reading.state.execution, self.config.include_stream_chunks
         arrived = live_items(chunks, with_text=with_text)
         if news:
-            # The text of a step is sent before its entry is appended, so by now all of it can be had.
+            # The text of a step is sent before its entry is appended, so all of it can be read now.
             await live(self.store).catch_up()
             later, watcher.chunks = live_items(watcher.chunks, with_text=with_text), []
             read = {item.execution_id for item in news} - {current.id}

@@ -199,7 +199,7 @@ class AgentConsoleLogger:
     Args:
         stream: The stream. Default: stderr.
         json: True to write each envelope as JSON. Default: False.
-        width: The length of a line at most.
+        width: The maximum length of a line.
     """
 
     def __init__(self, stream: TextIO | None = None, *, json: bool = False, width: int = WIDTH) -> None:
@@ -233,7 +233,7 @@ class AgentConsoleLogger:
             self.broadcast(event)
 
     def _denial(self, event: Envelope) -> bool:
-        """Return whether an envelope is the end of a call that a person denied: no failure."""
+        """Return whether an envelope ends a call that a person denied: not a failure."""
         kind, data = event["event"], event["data"]
         if kind not in ("agent.approval.decided", "agent.tool.completed") or data["tool_call_id"] is None:
             return False  # A question without a call is about the run itself.

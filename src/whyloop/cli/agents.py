@@ -242,7 +242,7 @@ def _given(args: argparse.Namespace, names: Iterable[str]) -> list[str]:
 
 
 def _is_given(value: object) -> bool:
-    """Return whether the command line has this value; a zero is one, and an absent flag is not."""
+    """Return whether an option was given; zero counts, an absent flag does not."""
     return value is not None and value is not False and value != []
 
 

@@ -97,7 +97,7 @@ async def _decide(
 
 
 def _next_commands(args: argparse.Namespace, summary: Summary, state: AgentState) -> list[str]:
-    """Return what lets the session continue; a worker of Temporal continues its sessions itself."""
+    """Return the next commands; a worker of Temporal continues its sessions itself."""
     if summary.workflow is not None and not state.pending_calls and not state.status.has_ended:
         return [f"A worker continues it, in the workflow {shortened(summary.workflow, 200)}."]
     return next_commands(args, state, args.id)

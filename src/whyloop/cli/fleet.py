@@ -294,7 +294,7 @@ class FleetSession:
         return await self._session.wait(accepted)
 
     async def withdraw(self) -> bool:
-        """Delete the session if its request was refused: nothing is recorded, and its workflow has ended."""
+        """Delete the session if its request was refused; nothing is recorded then."""
         from temporalio.client import WorkflowFailureError
         from temporalio.service import RPCError
 
@@ -358,7 +358,7 @@ class FleetSession:
 
 
 class _Shown:
-    """How far the views have come."""
+    """The position of the views in the events of a session."""
 
     def __init__(self, views: Sequence[View], start: Cursor | None) -> None:
         self._views = views

@@ -51,7 +51,7 @@ NOTICEABLE_SECONDS = 0.05
 
 
 class Headroom(NamedTuple):
-    """How much of one limit is used."""
+    """The used part of one limit."""
 
     label: str
     used: float
@@ -111,7 +111,7 @@ class FollowedEvents:
         self._begin_answer(None)
 
     async def of(self, item: FeedItem) -> list[AgentEvent]:
-        """Return the events for an item of the feed: itself, and text that is missing before it."""
+        """Return the event of an item, after text that is missing before it."""
         event = item.event or live_event(item.body)
         if isinstance(event, StreamChunkReceived):
             return [event] if self._is_next(event) else []
@@ -127,7 +127,7 @@ class FollowedEvents:
         self._text, self._is_complete = "", False
 
     def _is_next(self, chunk: StreamChunkReceived) -> bool:
-        """Return whether all text before a piece has arrived, and its step is not complete."""
+        """Return whether a piece of text is the next one of a step in progress."""
         step, answer = self._completed, (chunk.execution_id, chunk.seq)
         if step is not None and chunk.execution_id == step.execution_id and chunk.seq < step.seq:
             return False

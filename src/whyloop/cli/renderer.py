@@ -253,7 +253,7 @@ def _run(
 
 
 def _is_denied(run: ToolRun) -> bool:
-    """Return whether a person did not let a call run; one that had started may have run."""
+    """Return whether a person denied a call that had not started."""
     denied = bool(run.approvals) and run.approvals[-1].verdict is Verdict.DENIED
     return denied and not run.success and run.started_at is None
 

@@ -78,7 +78,7 @@ def open_named_store(address: str | None, *, create: bool = False) -> Store:
 
 
 def new_file(address: str | None) -> Path | None:
-    """Return the file that opening the store at an address creates; None if it exists or is a database."""
+    """Return the file that opening this store creates, or None."""
     address = address or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
     path = Path(address).expanduser()
     return None if "://" in address or path.exists() else path

@@ -236,7 +236,7 @@ def shown_rows(curve: Curve) -> list[Row]:
     return [rows[index] for index in sorted(chosen)]
 
 
-# Charts as SVG, on one page of HTML that needs nothing else
+# Charts as SVG, on one page of HTML
 
 
 WIDTH, HEIGHT = 720, 260

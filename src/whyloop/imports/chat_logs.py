@@ -215,7 +215,7 @@ def _tool_result(block: Mapping[str, Any], at: Any) -> Result:
     return Result(content, error, at=at)
 
 
-# What both have in common
+# Shared by both providers
 
 
 def _read(reader: Any, document: Mapping[str, Any], entry: Mapping[str, Any]) -> Answer:

@@ -69,7 +69,7 @@ def _in_events(events: Iterable[Mapping[str, Any]]) -> tuple[Messages, Messages]
 
 
 def _in_attributes(attributes: Mapping[str, Any], kind: str) -> Messages:
-    """Return the messages of which each field is an attribute."""
+    """Return messages that have one attribute for each field."""
     messages: dict[int, dict[str, Any]] = {}
     calls: dict[tuple[int, int], dict[str, Any]] = {}
     for key, value in attributes.items():

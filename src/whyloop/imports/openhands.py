@@ -256,7 +256,7 @@ class _ActionReader(_Reader):
 
 
 class _TypedReader(_Reader):
-    """Reads events of the agent SDK, each of which names its class."""
+    """Reads events of the agent SDK, which name their class."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         super().__init__(document)

@@ -50,7 +50,7 @@ FORMATS = tuple(_FORMATS)
 """The names of the formats that can be read."""
 
 LARGEST_DOCUMENT = 256 * 1024 * 1024
-"""A line, and a file that is one document, has at most so many characters."""
+"""The maximum number of characters of a line, and of a file that is one document."""
 
 _LONGEST_NAME, _LONGEST_REASON = 80, 300
 

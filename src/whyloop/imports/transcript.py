@@ -1,8 +1,8 @@
 """A run as its log shows it, and the transitions that it becomes.
 
-Each format fills a `Transcript`; the transitions are made here, in one place. What a log does not say is
-unknown: usage is not reported, an execution without times is `untimed`, and an end that is not explained is
-recorded as unknown, by `ImportedRun`.
+Each format fills a `Transcript`; the transitions are made here. Facts that a log lacks are unknown: usage is
+not reported, an execution without times is `untimed`, and an end that is not explained is recorded as
+unknown, by `ImportedRun`.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class HttpModel:
         return supported_mode(self.api.name, self.settings, schema, with_tools=with_tools)
 
     async def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
-        """Ask; pieces of text and reasoning come first, the complete response last."""
+        """Yield pieces of text and reasoning as they arrive, then the complete response."""
         body = self.api.encode(*settings_for(request, self.settings))
         session = await _open_session()
         answered, failed = False, None

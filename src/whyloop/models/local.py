@@ -55,7 +55,7 @@ You answer with the help of tools:
 
 
 class LocalServer:
-    """A llama.cpp server on a free port; it ends at the latest with this process.
+    """A llama.cpp server on a free port; it ends with this process, if not before.
 
     It is a separate process: inside ours it would block everything while it loads, and could not be closed
     while it answers.

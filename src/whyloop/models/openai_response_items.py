@@ -155,7 +155,7 @@ def _kept_items(output: Iterable[Item], text: str, calls: Iterable[ToolCall], *,
         elif kind == "function_call":
             kept.append(_kept_call(item, next(waiting)))
         elif kind and (kind != "reasoning" or stored or item.get("encrypted_content") or item.get("content")):
-            # Not kept: a thought of which only the id came, if the provider did not store the rest.
+            # Not kept: a thought without anything but its id, if the provider did not store the rest.
             kept.append(_without(item))
     # A thought that led to nothing is refused by the provider.
     while kept and kept[-1]["type"] == "reasoning":

@@ -188,9 +188,9 @@ def load(
         api_key: The key. Default: the host's own environment variable, such as OPENAI_API_KEY.
         headers: More headers for each request. Default: none.
         timeout: The seconds within which an answer must be complete. Default: 120.
-        max_concurrency: The number of requests at once at most; others wait. Default: no limit.
+        max_concurrency: The maximum number of requests at once; others wait. Default: no limit.
         temperature: The randomness of the answers. Default: that of the host.
-        max_tokens: The tokens of one answer at most. Default: that of the host.
+        max_tokens: The maximum number of tokens of one answer. Default: that of the host.
         tool_choice: Whether the model must call a tool, and which one. Default: the model decides.
         parallel_tool_calls: Whether the model may ask for several calls at once. Default: that of the host.
         response_format: The form of the answer, as the host's API takes it. Default: none.

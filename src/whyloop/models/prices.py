@@ -235,7 +235,7 @@ def gemini_billing(counted: Counted) -> Billing:
     return _billing(service_tier=counted.get("serviceTier"), input_audio_tokens=audio)
 
 
-# What all have in common
+# Shared by all providers
 
 
 def _usage(

@@ -39,7 +39,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     stream: bool = True
     """Whether the answer arrives piece by piece."""
     temperature: float | None = None
-    """How much chance there is in an answer; None leaves it to the provider."""
+    """The randomness of an answer; None leaves it to the provider."""
     max_tokens: int | None = None
     """The longest answer; None leaves it to the provider."""
     tool_choice: ToolChoice | None = None

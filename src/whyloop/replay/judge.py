@@ -102,7 +102,7 @@ class Rules:
         Args:
             state: The state to judge.
             recorded: The recorded outcome.
-            whole: True to evaluate the checks that every agent has anew. Default: False.
+            whole: True to evaluate the checks that every agent has again. Default: False.
         """
         criteria = self.whole if whole or self.replace_all or recorded is None else self.given
         outcome = criteria.evaluate(state)

@@ -16,7 +16,7 @@ from whyloop.stores.store import Store
 from whyloop.values.state import AgentState
 from whyloop.values.text import shortened
 
-# Sessions are listed by the page. One query reads so many entries of short ones: fewer take twice the time.
+# The sessions of a page, and the entries of short ones that one query reads: fewer take twice the time.
 PAGE, ENTRIES_AT_ONCE = 1000, 500
 
 

@@ -1,7 +1,7 @@
 """Replay a recorded execution under other rules.
 
 The functions of the live loop apply the recorded transitions, and only the evaluations differ. Where a
-decision was recorded, the rules decide anew. Where one of their deadlines passes, the work in progress ends.
+decision was recorded, the rules decide again. Where one of their deadlines passes, the work in progress ends.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _RETRY = ErrorHandlingDecision.RETRY
 _OUT_OF_TIME = Interruption.OUT_OF_TIME
 _UNKNOWN_USAGE = Usage(reported=False)
 
-# What a process does after it has begun, and what it records if it does nothing.
+# The work of a process after it has begun, and the transitions that it records without any work.
 _WORK = (Answered, ModelFailed, Reopened, CallFinished, Closed)
 _WORK_OR_NOT = (*_WORK, Judged, Left, Decided, Resumed, Recovered)
 
@@ -64,7 +64,7 @@ class Evaluate(Protocol):
     def __call__(
         self, state: AgentState, recorded: ContinuationOutcome | None, *, whole: bool = False
     ) -> ContinuationOutcome:
-        """Return the outcome; `whole` to evaluate the checks that every agent has anew."""
+        """Return the outcome; `whole` to evaluate the checks that every agent has again."""
 
 
 class Replayer:
@@ -161,9 +161,9 @@ class Replayer:
     # Decisions
 
     def _judge(self, recorded: Judged) -> bool:
-        """Decide anew where a decision was recorded; return whether the execution ends."""
+        """Decide again where a decision was recorded; return whether the execution ends."""
         outcome = self.evaluate(self.state, recorded.outcome)
-        if recorded.step is not None and self._was_cut_off_in_vain(recorded.outcome, outcome):
+        if recorded.step is not None and self._was_cut_off_by_replaced_rule(recorded.outcome, outcome):
             self.beyond = True
             return True
         if recorded.wraps_up:
@@ -186,13 +186,13 @@ class Replayer:
         return True
 
     def _wrap_up(self, recorded: Judged, outcome: ContinuationOutcome) -> bool:
-        """Decide anew where a wrap-up began; it follows if limits still end the run here."""
+        """Decide again where a wrap-up began; it follows if limits still end the run here."""
         wraps_up = leaves_work(self.state, outcome)
         self._apply(replace(recorded, outcome=outcome, wraps_up=wraps_up))
         self.beyond = outcome.decision.continues
         return not wraps_up
 
-    def _was_cut_off_in_vain(self, before: ContinuationOutcome, now: ContinuationOutcome) -> bool:
+    def _was_cut_off_by_replaced_rule(self, before: ContinuationOutcome, now: ContinuationOutcome) -> bool:
         """Return whether a deadline cut the step off that the new rules do not have."""
         step = self.state.open_step or self.state.current_step
         if step is None or step.interrupted is not _OUT_OF_TIME:
@@ -270,7 +270,7 @@ class Replayer:
         if self.state.execution.wrap_up is not None or not self.rules.exhausted(self.state):
             return False
         if not works_after(self.execution.transitions, self.index):
-            return False  # It ended here already, which is judged anew, or its process did nothing.
+            return False  # It ended here already, which is judged again, or its process did nothing.
         return self._end_between_steps(begun.at)
 
     def _deadline(self, started_at: datetime, counted: float, at: datetime) -> datetime | None:

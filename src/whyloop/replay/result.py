@@ -47,7 +47,7 @@ class Amounts(Struct, frozen=True):
 
 
 def amounts_of(steps: int, seconds: float | None, usages: Iterable[Usage]) -> Amounts:
-    """Return amounts with the sum of usages, of which any may be unknown."""
+    """Return amounts with the sum of usages; any of them may be unknown."""
     tokens: int | None = 0
     cost: Decimal | None = Decimal(0)
     for usage in usages:

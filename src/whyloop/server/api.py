@@ -320,7 +320,7 @@ class Api:
         return await self._once(call, work, is_running=False)
 
     async def _edit(self, call: Call, engine: Engine, arguments: Mapping[str, Any], by: str) -> Recorded:
-        """Let an engine check and record edited arguments: it knows the tools, and this server does not."""
+        """Let the engine, which knows the tools, check and record edited arguments."""
         session = await self.open(call)
         before = await read_end(session, call.agent_id)
         call.precondition.check(before.summary.identity, before.version)
@@ -371,7 +371,7 @@ class Api:
         return OneSession(self._store, (await self.check(call)).identity)
 
     async def _once(self, call: Call, work: Callable[[], Awaitable[Tagged]], *, is_running: bool) -> Tagged:
-        """Carry out a change once; a repeated request gets the session as the first one left it."""
+        """Carry out a change once; a repeated request gets the first one's answer."""
         again = partial(self._view_at, call, is_running=is_running)
         return await self._keys.once(call.agent_id, call.key, work, again)
 

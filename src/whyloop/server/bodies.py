@@ -377,7 +377,7 @@ PROBLEMS = (
     "unavailable",
     "workflow_open",
 )
-"""The words for what went wrong, as clients find them in `Problem.type`."""
+"""The types of problems, as clients find them in `Problem.type`."""
 
 
 class Problem(Struct, frozen=True):

@@ -320,7 +320,7 @@ class Chat(Struct, frozen=True):
     trigger: str = "submit-message"
 
 
-# Queries and bodies that do not fit their types: the problem in plain sentences, for clients
+# Errors about queries and bodies that do not fit their types
 
 _WHOLE, _AMOUNT = "a whole number from 1 on, or none", "a number above 0 with at most 6 decimals, or none"
 # What fits the pattern of a field.

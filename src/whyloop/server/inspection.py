@@ -37,7 +37,7 @@ from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.summaries import args_summary
 from whyloop.values.text import shortened
 
-# A survey reads many sessions, so only so many at once.
+# A survey reads many sessions, so only a few surveys run at once.
 SURVEYS_AT_ONCE, PAGE = 2, 200
 _FILTERS = tuple(field for field in SurveyQuery.__struct_fields__ if field not in ("limit", "sessions"))
 
@@ -47,7 +47,7 @@ _SAVED_HEADERS = {
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
 }
-# A search whose results are checked reads pages of so many sessions.
+# The sessions on each page of a search whose results are checked.
 _CHECKED_PAGE = 500
 
 

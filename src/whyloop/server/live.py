@@ -29,14 +29,14 @@ from whyloop.values.redaction import Redaction
 from whyloop.values.state import AgentStatus
 
 POLL_SECONDS = 0.5
-# Sessions are dated by the clocks of their runners, which may be late by so much.
+# Sessions are dated by the clocks of their runners, which may be this late.
 LATE = timedelta(seconds=10)
 PAGE, MOST_PAGES = 200, 5
-# How many sessions are remembered with their last change, also for clients that are slow.
+# The sessions that are remembered with their last change, also for slow clients.
 MOST_CHANGED = 1000
-# A list changes with the status of a session. So many that run are looked at for their steps.
+# A list changes with the status of a session. Up to this many running ones are read for their steps.
 MOST_RUNNING, MOST_READ, NOT_READ = 200, 20, -1
-# Deletions in other processes are looked for after so many polls: of 1,200 sessions in 1.2 ms (SQLite).
+# The polls between two searches for deletions in other processes: 1.2 ms for 1,200 sessions (SQLite).
 POLLS_PER_SEARCH = 2
 
 _log = Logger()

@@ -171,7 +171,7 @@ def etag_of(identity: str, version: int) -> str:
 
 
 class Precondition(Struct, frozen=True):
-    """The `If-Match` of a request: the entity tags of which a session must have one, or "*" for any."""
+    """The `If-Match` of a request: the entity tags that a session may have, or "*" for any."""
 
     tags: frozenset[str]
 

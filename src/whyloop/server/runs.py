@@ -47,7 +47,7 @@ CLOSING = "The server is shutting down."
 
 
 class Engine(Protocol):
-    """The place where the sessions of a server run, if it is not the server's process."""
+    """Runs the sessions of a server outside of the server's process."""
 
     agent: str
     """The name of the agent of new sessions."""
@@ -200,7 +200,7 @@ async def follow_events(
         if watcher.is_gone:
             raise SessionNotFoundError(watcher.agent_id)
         chunks = [_chunk_decoder.decode(body) for body in bodies]
-        # All that was recorded before these chunks were sent can be read by now.
+        # Everything that was recorded before these chunks were sent can be read now.
         async with aclosing(entries_after(store, reading)) as entries:
             async for entry, before, after in entries:
                 for event in answers.streamed(before.state, chunks):

@@ -71,7 +71,7 @@ def state_view(
     state, listed = reading.state, reading.summary
     if is_running is None:
         is_running = listed.runner is not None
-    # A session is listed anew when its status changes, and not with every step.
+    # The list is updated when the status of a session changes, and not with every step.
     latest = replace(summary_of_end(state, listed), version=reading.version)
     body = SessionState(
         session=_summary(latest, redaction, is_running=is_running),
@@ -296,7 +296,7 @@ async def _read_until(
 # Executions
 
 LONGEST_QUERY, LONGEST_REASON = 200, 300
-# A trace has so many of the latest executions, and those of its steps.
+# A trace has this many of the latest executions, and those of its steps.
 MOST_LATEST = 100
 # The sessions whose earlier executions are remembered.
 MOST_SESSIONS = 100
@@ -381,7 +381,7 @@ class Executions:
         )
 
     def _earlier_one(self, state: AgentState, steps: Sequence[Step], first_step: int) -> ExecutionSummary:
-        """Return an execution of which a snapshot has the steps alone."""
+        """Return an execution of a snapshot, from its steps alone."""
         first, last = steps[0], steps[-1]
         outcome = last.outcome
         return ExecutionSummary(

@@ -39,7 +39,8 @@ from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import shortened
 from whyloop.wire.journal import no_garbage_collection
 
-# Recordings are kept for sliders: so many, with about so many transitions together. A step has four or five.
+# The recordings that are kept for sliders, and about how many transitions they have together. A step has
+# four or five.
 MOST_KEPT, MOST_TRANSITIONS = 32, 50_000
 # Longer runs are judged in a thread.
 LONG = 300
@@ -57,7 +58,7 @@ _NOT_JUDGED = "-"
 
 
 async def _work(function: Callable[[], T], transitions: int) -> T:
-    """Judge so many transitions without blocking the event loop."""
+    """Judge a run with this many transitions without blocking the event loop."""
     if transitions > LONG:
         # A search for garbage would hold all threads up for as long as it looks at the values of the run.
         with _short_switches, no_garbage_collection():
@@ -135,7 +136,7 @@ def _release(recording: Recording) -> None:
 
 
 def size_of(recording: Recording) -> int:
-    """Return how many transitions a recording has."""
+    """Return the number of transitions of a recording."""
     return sum([len(execution.transitions) for execution in recording.executions])
 
 
@@ -193,7 +194,7 @@ def _rules_of(query: WhatIfQuery) -> Iterator[Rule]:
 
 
 def _no_limit(name: str) -> FunctionCriterion:
-    """Return a rule in the place of a limit that always allows."""
+    """Return a rule that replaces a limit and always allows."""
     allowed = ContinuationEvaluation(name, ContinuationDecision.ALLOW_CONTINUATION, "No limit")
 
     def allow(state: AgentState) -> ContinuationEvaluation:
@@ -306,7 +307,7 @@ def _count(recording: Recording, rules: Sequence[Limit], total: Surveyor) -> flo
 
 
 def _thinned(rows: Sequence[Row]) -> Sequence[Row]:
-    """Return at most so many rows, the first and the last among them."""
+    """Return at most `MOST_VALUES` rows, with the first and the last."""
     if len(rows) <= MOST_VALUES:
         return rows
     return [rows[place * (len(rows) - 1) // (MOST_VALUES - 1)] for place in range(MOST_VALUES)]

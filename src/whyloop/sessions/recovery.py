@@ -1,4 +1,4 @@
-"""Continuing sessions by themselves: after a crash, and once all their questions are decided."""
+"""Continue sessions automatically: after a crash, and once all their questions are decided."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Agents = Mapping[str, AnyAgent] | Callable[[Summary], AnyAgent | Awaitable[AnyAg
 
 _log = Logger()
 
-# Another runner was faster, or there is nothing left to do: both are as good as done.
+# Another runner was faster, or nothing is left to do: both count as done.
 _NOT_OURS = (ConflictError, LeaseLostError, NotResumableError, SessionNotFoundError, SessionRunningError)
 
 
@@ -57,7 +57,7 @@ async def recover(
     Args:
         agents: An agent, a mapping from names to agents, or a function from a session's summary to its agent.
         deps: A function from a session's summary to the deps for its run. Default: none.
-        at_once: The number of sessions that run at once at most.
+        at_once: The maximum number of sessions that run at once.
     """
     recovery = Recovery(store, agents, deps=deps, handlers=handlers, at_once=at_once)
     await recovery.look()
@@ -65,14 +65,14 @@ async def recover(
 
 
 class Recovery:
-    """Look for sessions to continue, again and again; use it with `async with`, or call `look` yourself.
+    """Look for sessions to continue every second; use it with `async with`, or call `look` yourself.
 
     Args:
         store: The store.
         agents: An agent, a mapping from names to agents, or a function from a session's summary to its agent.
         deps: A function from a session's summary to the deps for its run. Default: none.
         handlers: Functions that receive the events of the runs. Default: none.
-        at_once: The number of sessions that run at once at most.
+        at_once: The maximum number of sessions that run at once.
         every_seconds: The seconds between two looks at the store.
     """
 
@@ -102,7 +102,7 @@ class Recovery:
         self._leaving = False
 
     async def look(self) -> None:
-        """Start to continue what can be continued now, so many at once at most."""
+        """Start runs of the sessions that can continue now, up to the limit."""
         room, now = self._at_once - len(self._runs), asyncio.get_running_loop().time()
         if room <= 0:
             return

@@ -77,7 +77,7 @@ class Session(Generic[D_contra, T_co]):
         agent: The agent.
         reading: The session as it was read.
         owner: The name of this runner.
-        lease_seconds: How long the session is reserved for this runner without a sign of life.
+        lease_seconds: How long the session stays reserved for a runner that shows no sign of life.
         handlers: Functions that receive the events of the session. Default: none.
     """
 
@@ -131,8 +131,8 @@ class Session(Generic[D_contra, T_co]):
             create: True to create a session if the id is unknown. Default: False.
             metadata: The metadata of a new session. Default: none.
             owner: The name of this runner in errors and lists. Default: its host and process.
-            lease_seconds: How long the session is reserved for this runner without a sign of life. Default:
-                30.
+            lease_seconds: How long the session stays reserved for a runner that shows no sign of life.
+                Default: 30.
         """
         if not isinstance(store, Store):
             raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""How sessions are listed and found: summaries, the text of a search, labels, counts and cursors."""
+"""Listing and finding sessions: summaries, the text of a search, labels, counts and cursors."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Listing(Struct, frozen=True, gc=False):
 
 
 def listing_of(summary: Summary) -> Listing:
-    """Return how a database lists a session; times are in UTC."""
+    """Return the columns of a session for a database, with times in UTC."""
     started_at, updated_at = summary.started_at.astimezone(UTC), summary.updated_at.astimezone(UTC)
     metadata = jsonable(summary.metadata)
     stored = replace(
@@ -233,7 +233,7 @@ def is_listed_alike(before: AgentState, after: AgentState) -> bool:
 
 
 def summary_of_end(state: AgentState, listed: Summary) -> Summary:
-    """Return how a session is listed of which only the end of its history was read.
+    """Return the summary of a session, given only the end of its history.
 
     Args:
         listed: How the store lists the session, now or later.
@@ -251,7 +251,7 @@ def summary_of_end(state: AgentState, listed: Summary) -> Summary:
 # The text that is searched
 
 LONGEST_SEARCHED = 400
-"""How many characters of each text are searched; of an id, all."""
+"""The number of characters of each text that are searched; an id is searched as a whole."""
 
 
 def _search_text(summary: Summary, texts: Sequence[str]) -> str:

@@ -80,7 +80,7 @@ class ChunkReceiver(ABC):
 
 
 class Watcher:
-    """A follower of one session: `changed` is set when its journal has grown, and with streaming text."""
+    """A follower of one session: `changed` is set by new entries of its journal, and by streaming text."""
 
     def __init__(self, agent_id: str, identity: str, version: int) -> None:
         self.agent_id = agent_id
@@ -89,14 +89,14 @@ class Watcher:
         self.changed = asyncio.Event()
         self.chunks: list[str] = []
         self.is_gone = False
-        """True once the session was deleted, even if another one has its name by now."""
+        """True once the session was deleted, even if another one has its id now."""
 
 
 class Live:
     """The runs and followers of one store on one event loop."""
 
     def __init__(self, store: Store) -> None:
-        # A store that nothing else uses any more is garbage, and then its leases are void.
+        # A store that nothing else refers to is garbage, and its leases are void.
         self._store = ref(store)
         self._runs: dict[int, tuple[Lease, OnStop]] = {}
         self._watchers: dict[str, set[Watcher]] = {}
@@ -120,7 +120,7 @@ class Live:
             self._runs.pop(lease.token, None)
 
     async def take_turn(self, agent_id: str | None = None) -> None:
-        """Wait for a turn to run a session; then send its text, before an entry records it."""
+        """Wait for a turn to run a session, then send its text before it is recorded."""
         await self._turns.take()
         if agent_id in self._unsent_text:
             await self.flush(agent_id)
@@ -297,7 +297,7 @@ def live(store: Store) -> Live:
 
 
 class RunningTurns:
-    """Let so many sessions do their work in one round of the event loop, in the order in which they ask.
+    """Let a few sessions work in each round of the event loop, in the order in which they ask.
 
     With 500 sessions that are all ready, one round would otherwise take 100 ms and more.
     """

@@ -303,7 +303,7 @@ class MemoryStore(Store):
         return self._clock()
 
     async def close(self) -> None:
-        """Void the leases that this object holds; there is nothing else to release."""
+        """Void the leases that this object holds, which is all there is to release."""
         self._runner = _Runner()
 
     def _matching(self, wanted: SessionFilter) -> list[_Session]:

@@ -64,9 +64,9 @@ from whyloop.values.continuation import StopReason
 from whyloop.values.state import AgentStatus
 from whyloop.values.text import clean
 
-# Choosing the rarest label must not take longer than reading it: so many rows of each are counted.
+# Choosing the rarest label must not take longer than reading it, so at most this many rows are counted.
 COUNTED = 1_000
-# So many sessions that were updated recently are sorted rather than read in the order of the list.
+# Up to this many recently updated sessions are sorted instead of read in the order of the list.
 RECENT = 1_000
 # Entries per round trip when a journal is read: more of them would hold up the event loop.
 SLICE = 500
@@ -260,7 +260,7 @@ class PostgresStore(Store):
     A connection may break while a change is on its way, and then it is unknown whether the change arrived.
     It is sent once more, and entries that are there already, at their version and to the letter, count as
     done. That is safe: the row of the session is locked, so the two attempts follow each other; only the
-    holder of the lease writes to a session; and if two writers without a lease append the very same entry,
+    holder of the lease writes to a session; and if two writers without a lease append exactly the same entry,
     both have what they asked for.
 
     Args:
@@ -268,7 +268,7 @@ class PostgresStore(Store):
         schema: The schema of the tables; it is created if it does not exist. Default: "whyloop".
         clock: The clock by which leases lapse. Default: that of the server.
         min_connections: The connections that stay open. Default: 1.
-        max_connections: The connections at most. Default: 10.
+        max_connections: The maximum number of connections. Default: 10.
         timeout: The seconds to wait for a connection, and for the server. Default: 10.
     """
 

@@ -56,7 +56,7 @@ class _Pool(AsyncConnectionPool[AsyncConnection[Row]]):
     """A pool whose workers end when they are cancelled.
 
     Those of the library continue if they are cancelled while they connect, and `asyncio.run` then waits
-    for ever for a program that left its store open.
+    forever for a program that left its store open.
     """
 
     @classmethod
@@ -169,7 +169,7 @@ class Connections:
     async def _taken(self, pool: Pool) -> AsyncConnection[Row]:
         """Return a connection of the pool, unless this task is cancelled.
 
-        If the pool hands one over at the very moment of a cancellation, it forgets the cancellation.
+        If the pool hands one over at the moment of a cancellation, it forgets the cancellation.
         """
         task = asyncio.current_task()
         before = 0 if task is None else task.cancelling()
@@ -232,7 +232,7 @@ class Connections:
         text = " ".join(str(error).split())
         match error:
             case PoolClosed():
-                return StoreError, "is not used by this store any more, which was closed: make a new one"
+                return StoreError, "cannot be used by this store, which is closed: open a new one"
             case PoolTimeout():
                 return StoreUnavailableError, (
                     f"gave no connection within {self._timeout:g} s: it is down, or all {self._most} "
@@ -263,7 +263,7 @@ class _ConnectionBrokeError(Exception):
 async def _migrate(connection: AsyncConnection[Any], schema: str) -> None:
     """Bring the tables up to date; any number of processes may do so at once.
 
-    Where nothing is to be done, nothing is locked, and no right to change tables is needed.
+    If nothing is missing, it locks nothing and needs no right to change tables.
     """
     if not await _missing(connection, schema):
         return
@@ -356,7 +356,7 @@ class OwnConnection:
 
     It holds an advisory lock that shows that this runner lives, and one for each session that is followed.
     It sends chunks, and receives those that others send. It is made when one of these is first needed, and
-    whenever it breaks it is made again, with the same locks.
+    whenever it breaks, it is made again with the same locks.
     """
 
     def __init__(self, connections: Connections, schema: str, send: bytes) -> None:
@@ -437,7 +437,7 @@ class OwnConnection:
                 self._loop.call_soon_threadsafe(self._task.cancel)
 
     def _start(self) -> bool:
-        """Have the connection made if there is none; False if there can be none."""
+        """Start the connection if there is none; False if there can be none."""
         loop = self._connections.claim()
         if self._loop is not loop:
             self._loop, self._task, self._wake = loop, None, asyncio.Event()

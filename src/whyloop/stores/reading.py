@@ -41,12 +41,12 @@ from whyloop.wire.journal import (
     state_of,
 )
 
-# One query returns so many entries at most, and about so many characters. The first one is careful, and
+# The most entries that one query returns, and about how many characters. The first query is careful, and
 # each of the next ones returns at most twice as many as the one before: a page needs few of them.
 FIRST_READ, ENTRIES_PER_READ, FEWEST_PER_READ, CHARACTERS_PER_READ = 32, 256, 4, 250_000
 # Entries are decoded a few at a time: one call of the decoder cannot be interrupted.
 ENTRIES_PER_DECODING, CHARACTERS_PER_DECODING = 32, 40_000
-# The caller that had the history of a session does not refer to it any more by then.
+# After this time the caller no longer refers to the history.
 FREED_AT_ONCE, FREEING_DELAY_SECONDS = 200, 0.1
 
 
@@ -189,7 +189,7 @@ async def texts_after(
 
     `until` is the last version to yield; the newest of this moment if it is not given. Between two portions
     other tasks get their turns, also for the time that the caller takes. Without any entry to yield, the
-    session is read too: a checkpoint at that version may be of another session, which has its id by now.
+    session is read too: a checkpoint at that version may be of another session, which has its id now.
     """
     turns, limit = reading_turns(), FIRST_READ if until is None or version < until else 0
     session = OneSession(store, summary.identity)
@@ -460,7 +460,7 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 def _entry(number: int, line: str, about: str) -> str:
-    """Return the entry of a line, in the very text that it was written in."""
+    """Return the entry of a line, exactly as it was written."""
     try:
         return bytes(msgspec.json.decode(line, type=_Line).entry).decode()
     except (msgspec.MsgspecError, RecursionError, UnicodeError):

@@ -46,9 +46,9 @@ class Checkpoint(Struct, frozen=True, gc=False):
     seq: int
     """The number of the execution's last envelope before the entry."""
     step_count: int
-    """How many steps the session has before the entry."""
+    """The number of steps that the session has before the entry."""
     message_count: int
-    """How many messages the session has before the entry."""
+    """The number of messages that the session has before the entry."""
     state: str
     """The session before the entry, as JSON text that a store does not read."""
 
@@ -118,7 +118,7 @@ class Summary(Struct, frozen=True, gc=False, omit_defaults=True):
     reason: str | None = None
     """The reason that this rule gave."""
     pending: Count = 0
-    """How many questions wait for a person, or waited when the run ended."""
+    """The number of questions that wait for a person, or waited when the run ended."""
     cost: str | None = None
     """The cost so far, a decimal number as text."""
     tokens: Count = 0
@@ -142,7 +142,7 @@ class Summary(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def waiting(self) -> int:
-        """How many questions wait for a person; none once the run has ended."""
+        """The number of questions that wait for a person; 0 once the run has ended."""
         return 0 if self.status.has_ended else self.pending
 
 
@@ -194,7 +194,7 @@ class Stored(Struct, frozen=True, gc=False):
 
 
 class Chunk(Struct):
-    """A live envelope on its way to followers in other processes; never stored for good.
+    """A live envelope on its way to followers in other processes; never stored permanently.
 
     It is encoded when its body is first asked for: most sessions have no followers.
     """
@@ -213,7 +213,7 @@ class Chunk(Struct):
 
 
 class SessionFilter(Struct, frozen=True, gc=False):
-    """Which sessions to list: those that meet every condition given here.
+    """The conditions that listed sessions meet, all of them.
 
     Of `metadata`, only top-level entries are compared whose values are text, numbers, booleans or null.
     """
@@ -237,13 +237,13 @@ class SessionFilter(Struct, frozen=True, gc=False):
     updated_after: datetime | None = None
     """Sessions last changed after this time."""
     waiting: bool = False
-    """True for sessions with questions that wait for a person only."""
+    """True to list only sessions with questions that wait for a person."""
     search: str | None = None
-    """Terms that all occur in the text for searches, in any order, also within others."""
+    """Terms that must all occur in the searched text, in any order, also inside longer words."""
 
 
 class Tally(Struct, frozen=True, gc=False):
-    """How many sessions have this status, stop reason and rule, and last changed on this day."""
+    """The number of sessions with this status, stop reason and rule that last changed on this day."""
 
     status: AgentStatus
     """The status."""
@@ -252,11 +252,11 @@ class Tally(Struct, frozen=True, gc=False):
     resolved_by: str | None
     """The rule that decided last."""
     day: int | None
-    """The number of the day, from 0 on; None for sessions that last changed before the first day."""
+    """The number of the day, from 0; None for sessions that last changed before the first day."""
     sessions: int
     """The number of these sessions."""
     waiting: int
-    """How many of them have questions that wait for a person."""
+    """The number of those that have questions for a person."""
     questions: int
     """The number of these questions."""
 
@@ -288,14 +288,14 @@ def is_valid_id(agent_id: str) -> bool:
 
 
 def checked_limit(limit: object) -> int:
-    """Return how many sessions a page shows, if a page can show so many."""
+    """Return the number of sessions of a page, if it is valid."""
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise ConfigurationError(f"invalid limit {limit!r}: use 1 or more")
     return limit
 
 
 def check_lease(owner: object, seconds: object) -> None:
-    """Raise an error unless every store can give a lease to this owner for so long."""
+    """Raise an error unless the owner and the seconds of a lease are valid."""
     if not isinstance(owner, str) or not owner:
         raise ConfigurationError(f"invalid owner of a lease {shortened(repr(owner), 80)}: use text")
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
@@ -322,7 +322,8 @@ def check_workflow(engine: object, workflow: object) -> None:
 def entries_of(transitions: Sequence[AnyTransition], before: AgentState) -> list[Entry]:
     """Return the entries of one append: one, or two if a query ends an execution.
 
-    Reading can start where an execution begins and every so many steps: there the entry has a checkpoint.
+    Reading can start where an execution begins, and after each `STEPS_PER_CHECKPOINT` steps: there the
+    entry has a checkpoint.
     """
     entries, start, state = [], 0, before
     for index in range(1, len(transitions)):
@@ -359,7 +360,7 @@ def _opens_step(transitions: Sequence[AnyTransition]) -> bool:
 # Claims
 
 LARGEST_CLAIM = 100_000_000
-# To hash so many bytes takes less than a millisecond; more of them are hashed in a thread.
+# Hashing this many bytes takes less than a millisecond. A thread hashes more than that.
 HASHED_AT_ONCE = 250_000
 
 _KEY = re.compile("[0-9a-f]{64}")

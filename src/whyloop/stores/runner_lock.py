@@ -143,7 +143,7 @@ class RunnerLock(Forked):
                     self.is_alive(file.removeprefix(prefix))
 
     def close(self) -> None:
-        """Be dead from now on; all leases that were not given back are void."""
+        """Release the lock; all leases that were not given back are void."""
         with self._lock:
             self._works = False
             self._name = None

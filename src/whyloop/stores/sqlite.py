@@ -74,9 +74,9 @@ from whyloop.values.state import AgentStatus
 
 T = TypeVar("T")
 
-# To write so many entries takes about a millisecond; more of them are written in the thread.
+# Writing this many entries takes about a millisecond. The thread writes more than that.
 MANY = 100
-# The size of the log is looked at after so many writes, which takes 2 µs.
+# The writes between two looks at the size of the log; a look takes 2 µs.
 WRITES_PER_LOOK = 64
 
 LEASE = "lease_owner, lease_seconds, lease_until, lease_runner"
@@ -342,7 +342,7 @@ FROM json_each(?) AS wanted CROSS JOIN sessions ON sessions.agent_id = wanted.va
         try:
             return await self._write(work)
         except (LeaseLostError, SessionNotFoundError):
-            return None  # Another runner has it by now.
+            return None  # Another runner has it now.
 
     async def ask_to_stop(self, agent_id: str, reason: str) -> bool:
         def work(db: sqlite3.Connection) -> bool:
@@ -530,7 +530,7 @@ WHERE status = 'in_progress' OR (status = 'paused' AND waiting = 0) ORDER BY upd
         return done
 
     def _look_at_log(self, writes: int) -> None:
-        """Let the thread empty a long log, or extend one, which may take many milliseconds."""
+        """Let the thread empty or extend the log, which takes many milliseconds."""
         self._unlooked += writes
         if self._unlooked < WRITES_PER_LOOK:
             return
@@ -740,9 +740,9 @@ def _stored_labels(db: sqlite3.Connection, number: int) -> set[tuple[int, int, i
 
 # The list of sessions: how it is searched and counted
 
-# Counting where to begin must not take longer than beginning there: so many rows are counted in all.
+# Counting to find the best start must not take longer than reading, so at most this many rows are counted.
 _COUNTED = 6_000
-# So many sessions are sorted rather than read in the order of the list.
+# Up to this many sessions are sorted instead of read in the order of the list.
 _RECENT = 1_000
 # Later than any date.
 _NEVER = 2**62
@@ -780,7 +780,7 @@ FROM {tables} {_WITH_SUMMARY if wanted.search else ""} WHERE {conditions} GROUP 
 
 
 def waiting_rows(db: sqlite3.Connection, wanted: SessionFilter, limit: int) -> list[Any]:
-    """Return the rows of sessions with questions, those that were updated first first."""
+    """Return the rows of sessions with questions, least recently updated first."""
     labels = wanted_labels(wanted)
     query = f"""
 SELECT {SUMMARY}

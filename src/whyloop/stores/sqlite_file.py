@@ -171,7 +171,7 @@ class SqliteFile(Forked):
                 db.execute("PRAGMA busy_timeout = 0")
 
     def reserve_log(self) -> None:
-        """Extend the log with zeros, for writes that wait for the disk, unless some are left.
+        """Extend the log with zeros for writes that wait for the disk, if few are left.
 
         A write that makes a file longer waits for the file system to record its length, too: on ext4 a
         commit takes 150 µs there and 80 µs within the zeros. SQLite ignores everything after its last frame.
@@ -235,7 +235,7 @@ class SqliteFile(Forked):
 
 
 def _has_reserve(log: int) -> bool:
-    """Return whether a log ends with zeros: a whole frame of them is never one of SQLite's."""
+    """Return whether a log ends with zeros: SQLite never writes a frame of zeros."""
     start = os.fstat(log).st_size - _LEAST_RESERVE
     return start > 0 and not any(os.pread(log, _FRAME, start))
 

@@ -98,7 +98,7 @@ class Store(ABC):
     ) -> None:
         """Store a new session, or raise a `SessionExistsError` and store nothing.
 
-        The session keeps the identity of this summary for good.
+        The session keeps the identity of this summary.
         """
 
     @abstractmethod
@@ -144,7 +144,7 @@ class Store(ABC):
 
         Args:
             after: The number of entries to skip. Default: 0.
-            limit: The number of entries at most. Default: all.
+            limit: The maximum number of entries. Default: all.
         """
 
     async def read_listed(self, sessions: Sequence[Summary]) -> Sequence[Sequence[str] | None]:
@@ -269,17 +269,17 @@ class Store(ABC):
 
         Args:
             metadata: Entries that the metadata has.
-            limit: The number of sessions at most.
+            limit: The maximum number of sessions.
         """
 
     @abstractmethod
     async def unattended(self, *, limit: int = UNATTENDED) -> tuple[Summary, ...]:
-        """Return free sessions that could continue, those that were updated first first.
+        """Return free sessions that could continue, least recently updated first.
 
         These are in progress, or paused without a question that waits for a person.
 
         Args:
-            limit: The number of sessions at most.
+            limit: The maximum number of sessions.
         """
 
     # Claims
@@ -290,10 +290,10 @@ class Store(ABC):
 
         They are durable on return.
 
-        The same bytes are kept once for a session. No lease is needed, and none is in the way.
-        `SessionNotFoundError` for an unknown session; `ConfigurationError` for anything but bytes, and for
-        more than 100 MB of them. Claims are removed with their session only. They are not part of an
-        export, and a fork has none. Large claims must not hold up the event loop.
+        The same bytes are kept once for a session. The caller needs no lease, and a lease of a runner does
+        not prevent it. `SessionNotFoundError` for an unknown session; `ConfigurationError` for anything but
+        bytes, and for more than 100 MB of them. Claims are removed only with their session. They are not
+        part of an export, and a fork has none. Large claims must not block the event loop.
 
         Args:
             data: The bytes.
@@ -332,11 +332,11 @@ class Store(ABC):
     async def open_workflows(self, engine: str, *, limit: int) -> tuple[OpenWorkflow, ...]:
         """Return recorded workflows of sessions that have ended, or never began.
 
-        Those that were recorded first come first.
+        The oldest records come first.
 
         Args:
             engine: The name of the engine.
-            limit: The number of workflows at most.
+            limit: The maximum number of workflows.
         """
 
     @abstractmethod
@@ -376,7 +376,7 @@ class Store(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Release files and connections; a closed store is of no more use.
+        """Release files and connections; a closed store cannot be used again.
 
         Its leases are void, except for durable ones.
         """
@@ -422,8 +422,8 @@ class Store(ABC):
             agent: The name of the agent. Default: any.
             updated_before: Only sessions last changed before this time. Default: any.
             updated_after: Only sessions last changed after this time. Default: any.
-            waiting: True for sessions with questions that wait for a person only. Default: False.
-            search: Words that all occur in the id, the metadata, the first or last query, the last answer or
+            waiting: True for only sessions with questions that wait for a person. Default: False.
+            search: Terms that all occur in the id, the metadata, the first or last query, the last answer or
                 the reason, the beginning of each. Default: any.
             limit: The number of sessions on the page. Default: 50.
             after: The `next` of the page before. Default: the first page.

@@ -27,7 +27,7 @@ LARGEST_PAYLOAD = 64 * 1024
 """A payload of more bytes is kept in the store, and Temporal has its key."""
 
 LARGEST_CLAIM = 90_000_000
-"""The result of an activity has at most so many bytes, also as text within an entry of the journal."""
+"""The maximum bytes of an activity's result, also as text within an entry of the journal."""
 
 PAUSES = (0.1, 0.2, 0.4, 0.8)
 """The seconds between attempts to keep a payload; a worker shows no sign of life meanwhile."""
@@ -36,7 +36,7 @@ PAUSES = (0.1, 0.2, 0.4, 0.8)
 def too_large(value: Struct, name: str = "result", *, share: int = 1) -> ConfigurationError | None:
     """Return why a value cannot be recorded by a workflow; None if it can.
 
-    It is refused before a workflow has it, since Temporal would try to store it for ever.
+    It is refused before a workflow has it, since Temporal would try to store it forever.
 
     Args:
         value: The value that an activity returns, or that a client sends.
@@ -44,7 +44,7 @@ def too_large(value: Struct, name: str = "result", *, share: int = 1) -> Configu
         share: How many such values one payload may have. Default: 1.
     """
     text, limit = encoding.json_text(value), LARGEST_CLAIM // share
-    if len(text) < limit // 8:  # A character takes so many bytes at most, as text within text.
+    if len(text) < limit // 8:  # The most bytes that a character takes as text within text.
         return None
     size = len(msgspec.json.encode(text))
     if size <= limit:

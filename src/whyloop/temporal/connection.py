@@ -1,4 +1,4 @@
-"""The connection to a Temporal server: how a lost one is told from a failed workflow."""
+"""The connection to a Temporal server: tell a lost connection from a failed workflow."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class TemporalEngine:
         by: str,
         key: RequestKey | None = None,
     ) -> None:
-        """Let a pending tool call run with other arguments; a worker checks that they fit its tool.
+        """Let a pending tool call run with other arguments, which a worker checks.
 
         Args:
             summary: The session as it is listed.

@@ -23,7 +23,7 @@ AT_ONCE = 100
 EVERY_SECONDS = 1.0
 SECONDS_UNTIL_AGAIN = 30.0
 SECONDS_TO_START = 20.0
-"""A client records a workflow, and then starts it: until so much later, it may not be there yet."""
+"""A client records a workflow and then starts it: for this long, it may not exist yet."""
 
 _log = Logger()
 
@@ -119,7 +119,7 @@ class TemporalRecovery:
         return True
 
     async def _tried(self, agent_id: str, work: Coroutine[Any, Any, bool]) -> bool:
-        """Return whether a session was woken; False if it could not be, which must not keep the others.
+        """Return whether a session was woken; log an error, so that it stops no other.
 
         The next look finds it again if Temporal or the store did not answer, which is an error.
         """

@@ -48,7 +48,7 @@ TASK_QUEUE = "whyloop"
 GIVING_BACK_SECONDS = 0.02
 MOST_ATTEMPTS = 10
 SECONDS_UNTIL_AGAIN = 1.0
-"""A client may ask again after so long whether a session still runs: a workflow does not lose it."""
+"""A client asks again after this long whether a session still runs: a workflow does not lose it."""
 
 
 class TemporalSession:
@@ -146,7 +146,7 @@ class TemporalSession:
 
     @property
     def handle(self) -> Any:
-        """The handle of the workflow, for queries and signals; it raises Temporal's own errors."""
+        """The handle of the workflow, which raises Temporal's own errors."""
         return self.client.get_workflow_handle_for(
             AgentWorkflow.run, workflow_id(self._task_queue, self.agent_id)
         )
@@ -319,7 +319,7 @@ class TemporalSession:
                 watcher.version = self._reading.version
 
     async def _past(self, accepted: Accepted) -> AgentState | None:
-        """Return the last state of an execution after which another has begun; None if none has."""
+        """Return the last state of an execution that another followed, or None."""
         found = None
         first = Reading(self._reading.summary, AgentState(agent_id=self.agent_id), 0)
         async with aclosing(entries_after(self.store, first)) as entries:

@@ -27,13 +27,13 @@ from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step_transitions import Answered, AnyTransition, CallFinished, ModelFailed
 
 HEARTBEAT_SECONDS = 10.0
-"""A worker that shows no sign of life for so long is lost, unless the plugin says otherwise."""
+"""A worker that shows no sign of life for this long is lost, unless the plugin says otherwise."""
 
 LONGEST_WORK = timedelta(days=1)
-"""A model call, or a tool call without a time limit of its own, takes at most so long."""
+"""The maximum duration of a model call, and of a tool call without a time limit of its own."""
 
 GRACE = timedelta(seconds=30)
-"""A worker enforces the time limit of a tool; Temporal waits so much longer."""
+"""A worker enforces the time limit of a tool; Temporal waits this much longer."""
 
 ONCE = RetryPolicy(maximum_attempts=1)
 """Retries are decided by the error policy, so that each of them is in the trace."""
@@ -44,7 +44,7 @@ UNTIL_STORED = RetryPolicy(
 """Reading from the store and writing to it can be repeated without harm."""
 
 STORING = timedelta(seconds=60)
-"""One attempt to read from the store or to write to it takes at most so long."""
+"""The maximum duration of one attempt to read from the store or to write to it."""
 
 _LOST = (WORKER_SHUTDOWN, StoreUnavailableError.__name__)
 
@@ -118,7 +118,7 @@ class Outbox:
         )
 
     def stored(self, given: Appendix, stop: str | None) -> None:
-        """Forget entries that are stored by now."""
+        """Forget entries that are already stored."""
         count = given.version - self.version
         if count > 0:
             del self._entries[:count]

@@ -2,8 +2,8 @@
 
 A check is an async function that gets a way to open the store, and fails with an `AssertionError` that
 says what was expected. Each call of `open_store` within one check opens another store object on the same
-sessions, of which there are none at first: a check opens two to play two processes, and closes all that
-it opens. With pytest, where each test has its own folder:
+sessions. At first there are none. A check opens two to play two processes, and closes all that it opens.
+With pytest, where each test has its own folder:
 
     @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
     async def test_my_store_keeps_the_contract(check: Check, tmp_path: Path) -> None:

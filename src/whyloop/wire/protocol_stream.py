@@ -233,7 +233,7 @@ class ProtocolStream(ABC, Generic[Part]):
     ) -> Iterator[Part]:
         yield from self._in_step(step)
         stream_id = clean(call_id)
-        # A provider may number its calls anew in every answer, and a user interface goes by the id.
+        # A provider may number its calls from 1 in every answer, and a user interface relies on the id.
         if stream_id in self._calls.values() and (step, call_id) not in self._calls:
             stream_id = f"{stream_id}:{step}"
         self._calls[step, call_id] = stream_id

@@ -202,7 +202,7 @@ def _refusal(text: str) -> CommandError:
 
 
 def _serve_scenarios(args: argparse.Namespace) -> int:
-    """Serve the scenarios until Ctrl-C, each as a session; one waits for days, and is left out."""
+    """Serve each scenario as a session until Ctrl-C, except the one that takes days."""
     shown = [
         each for each in (CLEANUP, *SCENARIOS.values()) if not any(query.after for query in each.queries)
     ]

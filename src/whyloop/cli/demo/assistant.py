@@ -239,7 +239,7 @@ class Script:
 
 
 def _answer(order: int, done: int) -> ModelResponse:
-    """Return the answer after so many calls.
+    """Return the answer after a number of calls.
 
     Of ten orders, one never ends, one fails and one needs an approval.
     """

@@ -41,7 +41,7 @@ LOOKS_PER_SECOND = 5
 STEPS_WINDOW = 4.0
 UI_PORT = 8233
 WIDTH = 100
-# A worker is killed when so many of the sessions have ended, in the middle of the others.
+# A worker is killed when this many sessions have ended, in the middle of the others.
 ENDED_BEFORE_KILL = 0.2
 
 SIGNS = {

@@ -264,7 +264,7 @@ async def check_a_resume_with_an_open_question(stage: Stage) -> None:
 
 @scenario
 async def check_questions_of_several_steps(stage: Stage) -> None:
-    """Each step asks anew."""
+    """Each step asks a question of its own."""
     session = await _session(stage, call("pay", {"amount": 1}), call("pay", {"amount": 2}), "Paid both.")
     for query in ("Pay 1, then 2", None):
         state = await (session.send(query) if query else session.resume())

@@ -151,7 +151,7 @@ _SOON = Backoff(base=0.01, cap=0.05)
 
 
 def _flaky(failures: int) -> Tool:
-    """Return a tool that fails so many times and then works."""
+    """Return a tool that fails a number of times and then works."""
     left = failures
 
     @tool

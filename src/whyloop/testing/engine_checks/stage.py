@@ -198,7 +198,7 @@ class Stage:
         return StageSession(self, agent, await self._engine.open(agent.name, agent_id, metadata))
 
     def gate(self) -> Gate:
-        """Return a new gate, which opens at the end of the scenario at the latest."""
+        """Return a new gate, which opens at the end of the scenario, if not before."""
         self._gates.append(gate := Gate())
         return gate
 

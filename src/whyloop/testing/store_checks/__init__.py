@@ -63,7 +63,7 @@ async def refused(kind: type[E], attempt: Awaitable[object], what: str) -> E:
 
 
 async def only_one(attempts: Iterable[Awaitable[object]], loser: type[Exception]) -> tuple[int, Any]:
-    """Make attempts at once, of which one succeeds; return its number and its result."""
+    """Make attempts at once; return the index and result of the one that succeeds."""
     results = await asyncio.gather(*attempts, return_exceptions=True)
     winners = [n for n, result in enumerate(results) if not isinstance(result, BaseException)]
     assert len(winners) == 1, f"one of {len(results)} attempts should succeed, and {len(winners)} did"

@@ -107,7 +107,7 @@ async def check_the_owner_acquires_a_durable_lease_again(open_store: OpenStore) 
         await is_fenced_off(store, first, "run")
         same(await writes(store, second), True, "whether the new lease writes")
         clock.advance(_HOUR - 1)
-        same((await store.read("a")).summary.runner, "run", "the runner, whose time began anew,")
+        same((await store.read("a")).summary.runner, "run", "the runner, whose time began again,")
         same(await store.renew(second), "enough", "what renew returns, of the lease before,")
 
 
@@ -355,7 +355,7 @@ async def check_workflows_of_sessions_that_ended_are_listed(open_store: OpenStor
         await store.record_workflow("elsewhere", "another engine", "of elsewhere")
         idle = [each for each in AgentStatus if each not in (AgentStatus.IN_PROGRESS, AgentStatus.PAUSED)]
         expected = [status.value for status in reversed(idle)]
-        same(await _names(store), expected, "the sessions, those that were recorded first first,")
+        same(await _names(store), expected, "the sessions, oldest record first,")
         same(await _names(store, limit=2), expected[:2], "the first two")
         same(await _names(store, "another engine"), ["elsewhere"], "those of the other engine")
         found = {each.agent_id: each for each in await store.open_workflows("engine", limit=100)}

@@ -123,7 +123,7 @@ class _Received(list[Chunk]):
 
 
 async def _until(done: Callable[[], bool], what: str) -> None:
-    """Wait until something holds, as long as a chunk may take at the very most."""
+    """Wait until something holds, as long as a chunk may take."""
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             while not done():  # noqa: ASYNC110
