@@ -230,7 +230,9 @@ async def test_text_streams_while_it_is_made(store: Store) -> None:
     await chat.lab.server.close()
 
 
-async def test_a_client_that_reloads_during_a_run_gets_all_of_it(store: Store) -> None:
+async def test_a_client_that_reloads_during_a_run_gets_all_of_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slow = Slow()
     chat = Chatting(Lab(store, slow.agent))
     sent = {"id": "chat", "messages": [user("Count")]}
@@ -238,15 +240,19 @@ async def test_a_client_that_reloads_during_a_run_gets_all_of_it(store: Store) -
     messages = await chat.vercel_messages()
     assert [(each["role"], each["parts"][-1]["text"]) for each in messages] == [("user", "Count")]
 
-    async def come_back(asking: asyncio.Task[list[Json]]) -> list[Json]:
-        while chat.lab.server._api._watchers == set():
-            await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        slow.go_on.set()
-        return await asking
+    api, streams = chat.lab.server._api, []
+    respond = api._respond
 
-    following = asyncio.create_task(chat.ag_ui())
-    parts = await come_back(asyncio.create_task(chat.vercel_stream()))
+    def counted(*args: Any) -> Any:
+        streams.append(respond(*args))
+        return streams[-1]
+
+    monkeypatch.setattr(api, "_respond", counted)
+    following, asking = asyncio.create_task(chat.ag_ui()), asyncio.create_task(chat.vercel_stream())
+    while len(streams) < 2:  # Both have found the run in progress by then.
+        await asyncio.sleep(0)
+    slow.go_on.set()
+    parts = await asking
     assert text_of(parts) == "One, two."
     assert parts[0]["type"] == "start"
     assert "".join(part["delta"] for part in parts if part["type"] == "reasoning-delta") == "Hm."
