@@ -8,8 +8,8 @@ PYTEST ?=
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-fleet demo-local chat test check soak format bench bench-models bench-stores bench-broadcast bench-stuck bench-peers house inspector picture docs docs-serve clean
 
-help: ## Show what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.runtime ## Watch an agent explain itself (no key, no network, no service)
 	@$(BIN)/whyloop demo $(SCENARIO)
@@ -36,12 +36,12 @@ check: $(VENV)/.dev ## The fast gate: format, lint, strict types, unit tests
 	WHYLOOP_QUICK=1 $(BIN)/python -m pytest -m "not slow and not soak" -n 3 --dist loadfile $(PYTEST)
 
 soak: $(VENV)/.dev ## Load, long runs and large scale, on an otherwise idle machine (up to an hour)
-	@# One process for each file: what another test left in memory would slow a measurement down.
+	@# One process for each file: memory that another test left behind would slow a measurement down.
 	@failed=0; for file in $$(grep -rl --include='test_*.py' 'mark\.soak' tests | sort); do \
 		$(BIN)/python -m pytest -m soak -s $(PYTEST) $$file || test $$? -eq 5 || failed=1; \
 	done; exit $$failed
 
-format: $(VENV)/.dev ## Put the code into shape
+format: $(VENV)/.dev ## Format the code, and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -54,7 +54,7 @@ bench-models: $(VENV)/.dev ## Measure a model call against the bare HTTP client
 bench-stores: $(VENV)/.dev ## Measure what storing a session costs
 	$(BIN)/python -m benchmarks.stores
 
-bench-broadcast: $(VENV)/.dev ## Measure what telling others of a run costs
+bench-broadcast: $(VENV)/.dev ## Measure what broadcasting a run costs
 	$(BIN)/python -m benchmarks.broadcast
 
 bench-stuck: $(VENV)/.dev ## Measure rules against stuck agents on recorded runs: TRAJECTORIES=FILE ARGS=--json
@@ -67,13 +67,13 @@ bench-peers: benchmarks/peers.txt ## Measure beside other frameworks, in an envi
 	PYTHONPATH=src .venv-peers/bin/python -m benchmarks.loop
 	PYTHONPATH=src .venv-peers/bin/python -m benchmarks.models
 
-house: $(VENV)/.dev ## Measure how easy the code is to find one's way in
+house: $(VENV)/.dev ## Measure how easy it is to find your way around the code
 	$(BIN)/python -m benchmarks.house
 
 inspector: ## Build the web page of whyloop serve from inspector/ (needs Node 20)
 	cd inspector && npm install --ignore-scripts --no-audit --no-fund --no-package-lock && npm run types && npm run build
 
-picture: $(VENV)/.dev ## Draw the pictures of the documentation anew, from what the commands print
+picture: $(VENV)/.dev ## Draw the pictures of the documentation again, from the output of the commands
 	$(BIN)/python docs/images/chat.py docs/images/chat.svg
 	$(BIN)/whyloop demo steps-limit --fast --svg docs/images/steps-limit.svg
 	$(BIN)/python -m tests.inspector.screenshots

@@ -1,4 +1,4 @@
-"""Measure how easy the code is to find one's way in: `make house`."""
+"""Measure how easy it is to find your way around the code: `make house`."""
 
 import ast
 import asyncio
@@ -28,7 +28,7 @@ class Figure(NamedTuple):
 
 
 class Trip:
-    """Record the files of the package in which functions are called, in order."""
+    """Count the files of the package that calls visit, and the switches between them."""
 
     def __init__(self) -> None:
         self.files: set[str] = set()
