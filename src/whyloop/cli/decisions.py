@@ -88,7 +88,8 @@ async def _decide(
         agent_id, question.id, verdict, by=by, reason=reason or None, arguments=arguments
     )
     why = f": {shortened(reason, 300)}" if reason else ""
-    lines = [f"{shortened(by)} {_verb(verdict)} {question.about}{why}."]
+    verb = "denied" if verdict is Verdict.DENIED else "approved"
+    lines = [f"{shortened(by)} {verb} {question.about}{why}."]
     if arguments is not None:
         lines = [f"{shortened(by)} approved {question.about} with other arguments:"]
         lines += [f"  {line}" for line in exact_arguments(arguments, full=True)]
@@ -170,7 +171,3 @@ def _open_text(questions: Sequence[_Question]) -> str:
 def _listed(questions: Sequence[_Question]) -> str:
     length = unique_length(asked.id for asked in questions)
     return "\n".join(f"  {shortened(short(asked.id, length))}  {asked.about}" for asked in questions)
-
-
-def _verb(verdict: Verdict) -> str:
-    return "denied" if verdict is Verdict.DENIED else "approved"

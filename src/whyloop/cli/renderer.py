@@ -120,6 +120,12 @@ class SessionRow(NamedTuple):
     reason: str
 
 
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return each row as a line; each cell is as wide as the widest of its column."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [GAP.join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
 # Pieces that recorded and running sessions share
 
 

@@ -8,8 +8,8 @@ import gc
 import os
 import signal
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from hmac import compare_digest
 from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any
@@ -313,6 +313,17 @@ def _end_text(event: AgentStatusChanged) -> str:
 
 def _name(agent_id: str) -> str:
     return shortened(short(agent_id), 64)
+
+
+@asynccontextmanager
+async def in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do some work beside a block, and cancel it at the end."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def on_signals(stopping: asyncio.Event) -> None:

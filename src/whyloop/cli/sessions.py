@@ -26,13 +26,13 @@ from whyloop.cli.formats import (
 from whyloop.cli.narration import FollowedEvents
 from whyloop.cli.renderer import (
     ALL_DECIDED,
-    GAP,
     LABEL_WIDTH,
     NOTHING,
     SessionRow,
     conversation,
     next_commands,
     show_explanation,
+    table_lines,
     used_texts,
 )
 from whyloop.cli.store_access import find_session, load_session
@@ -120,12 +120,6 @@ def _show_rows(sessions: Sequence[Summary]) -> None:
         return
     heads = tuple(name.replace("_", " ").upper() for name in SessionRow._fields)
     write_lines(table_lines([heads, *rows]))
-
-
-def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return each row as a line; each cell is as wide as the widest of its column."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [GAP.join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def _row(summary: Summary, length: int) -> SessionRow:

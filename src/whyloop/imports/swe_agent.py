@@ -90,7 +90,9 @@ class SweAgentLog(LogFormat):
 def _add_step(transcript: Transcript, step: Event, said: Event, number: int) -> None:
     action, observation = text_of(step.get("action")).strip(), text_of(step.get("observation"))
     text = text_of(step.get("thought") or ("" if action else step.get("response")))
-    calls = tuple(_tool_calls(said)) or ((_command(action, number),) if action else ())
+    calls = tuple(_tool_calls(said))
+    if action and not calls:  # A command of a shell.
+        calls = (ToolCall(f"step-{number}", "action", {"command": action}),)
     thinking = said.get("thinking_blocks") or step.get("thinking_blocks")
     thoughts = [text_of(block.get("thinking")) for block in objects_in(thinking)]
     transcript.answer(Answer(Message(MessageRole.ASSISTANT, text, calls, reasoning="".join(thoughts))))
@@ -103,11 +105,6 @@ def _add_step(transcript: Transcript, step: Event, said: Event, number: int) -> 
     seconds = step.get("execution_time")
     known = isinstance(seconds, int | float) and 0 <= seconds < 1e9
     transcript.result(calls[0].id, Result(observation, seconds=float(seconds or 0) if known else 0.0))
-
-
-def _command(action: str, number: int) -> ToolCall:
-    """Return the call for an action, which is a command of a shell."""
-    return ToolCall(f"step-{number}", "action", {"command": action})
 
 
 def _tool_calls(said: Event) -> Iterable[ToolCall]:

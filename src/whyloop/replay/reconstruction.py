@@ -205,7 +205,8 @@ class _Refold:
         self.add(_answer_of(step, message, failure, answered_at, active))
         if during:
             self._resume(step.leg_started_at, step.granted)
-        for call in sorted(_finished_calls(step, messages[1:], skip=failure is not None), key=_time_of):
+        calls = _finished_calls(step, messages[1:], skip=failure is not None)
+        for call in sorted(calls, key=lambda call: call.at):
             self.add(call)  # In the order in which they finished: a deadline may come between two.
         self.add(
             _ClosedAgain(
@@ -309,10 +310,6 @@ def _grant_between(before: ContinuationOutcome, after: ContinuationOutcome) -> B
             rises[unit] = max(rises.get(unit, 0), new.context["limit"] - old.context["limit"])
     steps, tokens = int(rises.get("steps", 0)), int(rises.get("tokens", 0))
     return Budget(steps, tokens, rises.get("seconds", 0.0), str(rises.get("usd", 0)))
-
-
-def _time_of(transition: Transition) -> datetime:
-    return transition.at
 
 
 def _answer_of(

@@ -101,17 +101,13 @@ class Replayer:
         outcome, wrapped_up = self.state.last_continuation_outcome, self.execution.after.execution.wrap_up
         if wrapped_up and not self.state.execution.wrap_up and outcome and leaves_work(self.state, outcome):
             self._assume()  # It would have wrapped up here, and that answer is not recorded.
+        has_ended = self.state.status.has_ended or (outcome is not None and outcome.pauses)
         return ExecutionReplay(
             state=self.state,
             recorded=self.execution.after,
             assumed_from=self.assumed_from,
-            beyond=self.beyond or not (self.state.status.has_ended or self._is_paused),
+            beyond=self.beyond or not has_ended,
         )
-
-    @property
-    def _is_paused(self) -> bool:
-        outcome = self.state.last_continuation_outcome
-        return outcome is not None and outcome.pauses
 
     def _rest(self) -> Iterator[Transition]:
         """Yield the recorded transitions after this one."""

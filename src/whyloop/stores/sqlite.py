@@ -641,7 +641,7 @@ def _add(
 
 
 def _delete(db: sqlite3.Connection, number: int) -> None:
-    remove_labels(db, number)
+    db.executemany(_REMOVE_LABEL, _stored_labels(db, number))
     for table in ("entries", "checkpoints"):
         db.execute(f"DELETE FROM {table} WHERE place > ?1 << 32 AND place < (?1 + 1) << 32", (number,))
     for table in ("keys", "claims", "summaries"):
@@ -699,11 +699,6 @@ def change_listing(
     after = _label_rows(number, stamp(listing.started_at), listing.labels)
     db.executemany(_REMOVE_LABEL, before - after)
     db.executemany(_ADD_LABEL, after - before)
-
-
-def remove_labels(db: sqlite3.Connection, number: int) -> None:
-    """Take a session out of the index."""
-    db.executemany(_REMOVE_LABEL, _stored_labels(db, number))
 
 
 def listing_checksum(agent_id: str, identity: str, summary: str, search: str) -> int:

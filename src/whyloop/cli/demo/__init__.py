@@ -7,8 +7,7 @@ import asyncio
 import json
 import shlex
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from itertools import chain, repeat
 from pathlib import Path
@@ -21,7 +20,7 @@ from whyloop.cli.demo.assistant import INSTRUCTIONS, PartnerDesk, SlowWorld
 from whyloop.cli.demo.scenarios import CLEANUP, LOCAL, SCENARIOS, Scenario, play, play_local
 from whyloop.cli.formats import program
 from whyloop.cli.narration import Narrator
-from whyloop.cli.services import listen, serve_until_signal
+from whyloop.cli.services import in_background, listen, serve_until_signal
 from whyloop.cli.terminal import (
     USAGE_ERROR,
     CommandError,
@@ -222,22 +221,9 @@ async def _serve(scenarios: Mapping[str, Scenario], host: str, port: int) -> int
         listening = listen(host, port)
         shown_host, shown_port = listening.getsockname()[:2]
         write_error(f"http://{shown_host}:{shown_port}/  (open it in a browser; Ctrl-C ends the demo)")
-        async with _playing(store, agents, scenarios):
+        async with in_background(_play_all(store, agents, scenarios)):
             await serve_until_signal(server, listening)
     return 0
-
-
-@asynccontextmanager
-async def _playing(
-    store: MemoryStore, agents: Mapping[str, Agent], scenarios: Mapping[str, Scenario]
-) -> AsyncIterator[None]:
-    """Run the scenarios in the background."""
-    playing = asyncio.create_task(_play_all(store, agents, scenarios))
-    try:
-        yield
-    finally:
-        playing.cancel()
-        await asyncio.gather(playing, return_exceptions=True)
 
 
 async def _play_all(

@@ -14,14 +14,16 @@ import tempfile
 import textwrap
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whyloop.cli.demo.assistant import LEDGER_VARIABLE, NAME, question
 from whyloop.cli.fleet import connect, refuse_missing_sdk
 from whyloop.cli.formats import program
+from whyloop.cli.renderer import table_lines
+from whyloop.cli.services import in_background
 from whyloop.cli.terminal import USAGE_ERROR, CommandError, is_terminal, terminal, write_lines
 from whyloop.stores.records import Summary
 from whyloop.stores.sqlite import SqliteStore
@@ -182,7 +184,7 @@ async def _show(count: int, processes: _Processes) -> int:
         await _until_ready(processes)
         board = Board(count, processes)
         with _view(board) as show:
-            async with _asking(client, store, count):
+            async with in_background(_ask_all(client, store, count)):
                 await _watch(store, board, processes, show)
         await _explain(store, board, processes)
     return 0 if board.is_over else 1
@@ -212,18 +214,8 @@ async def _until_ready(processes: _Processes) -> None:
         await asyncio.sleep(0.1)
 
 
-@asynccontextmanager
-async def _asking(client: Any, store: Store, count: int) -> AsyncIterator[None]:
-    """Ask the questions, one session after the other, in the background."""
-    asking = asyncio.create_task(_ask_all(client, store, count))
-    try:
-        yield
-    finally:
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
-
-
 async def _ask_all(client: Any, store: Store, count: int) -> None:
+    """Ask the questions, one session after the other."""
     from whyloop.temporal import TemporalSession
 
     async def ask(number: int) -> None:
@@ -380,12 +372,8 @@ def _ends(sessions: Sequence[Summary]) -> list[str]:
     found = sorted(ends.items(), key=lambda item: len(item[1]), reverse=True)
     rows = [("sessions", "status", "stop reason", "decided by")]
     rows += [(str(len(names)), status, reason, rule) for (status, reason, rule, _), names in found]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    first, *others = [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    lines, indent = [first], " " * (widths[0] + 4)
+    first, *others = [f"  {line}" for line in table_lines(rows)]
+    lines, indent = [first], " " * (max(len(row[0]) for row in rows) + 4)
     for line, ((*_, why), names) in zip(others, found, strict=True):
         listed = textwrap.wrap(", ".join(names), WIDTH - len(indent))
         lines += [line, *[indent + text for text in (why, *listed)]]
