@@ -6,6 +6,7 @@ import gc
 import signal
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.real.browser import SHARED
 from tests.support import QUICK, NetworkBlockedError
+from whyloop.stores import MemoryStore, SqliteStore, Store
 
 settings.register_profile(
     "whyloop",
@@ -69,3 +71,11 @@ async def shared_browser() -> AsyncIterator[None]:
     """One browser for all tests that ask for it, in one event loop; see `tests.real.browser`."""
     async with SHARED.share():
         yield
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    """Each kind of store that needs no server."""
+    made: Store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "whyloop.db")
+    async with made:
+        yield made

@@ -13,7 +13,8 @@ from tests.real.browser import LONG_ENOUGH, open_page
 from tests.server.streams_support import Serving
 from whyloop import Agent
 from whyloop.server import AgentServer
-from whyloop.stores import Store
+from whyloop.stores import MemoryStore, Store
+from whyloop.values.state import AgentState
 
 # What a browser reports when a server is restarted, or when an action is refused on purpose.
 _EXPECTED = re.compile(r"net::ERR_|Failed to load resource")
@@ -155,3 +156,11 @@ async def check_strictly(attempt: Callable[[], Awaitable[Smoothness]]) -> None:
             return
         found.check()
     raise AssertionError(f"other processes took the time of the page, so nothing was measured: {found}")
+
+
+async def stored(*states: AgentState) -> MemoryStore:
+    """A store with these sessions."""
+    store = MemoryStore()
+    for state in states:
+        await store.add(state)
+    return store

@@ -16,6 +16,7 @@ from tests.inspector.support import (
     Smoothness,
     check_strictly,
     inspecting,
+    stored,
     wait_for_text,
     watch_tasks,
 )
@@ -24,20 +25,12 @@ from whyloop.errors import RateLimitError
 from whyloop.replay import judge
 from whyloop.rules.error_policy import ErrorPolicy
 from whyloop.rules.limits import CumulativeExecutionTimeLimit, StepsLimit, TokenUsageLimit
-from whyloop.stores import MemoryStore
 from whyloop.testing import Reply
 from whyloop.values.state import AgentState
 
 pytestmark = [pytest.mark.slow, *SHARES_BROWSER]
 
 WORDS = {"forbid": "forbid", "request": "request", "stop": "stop", "allow": "allow"}
-
-
-async def stored(*states: AgentState) -> MemoryStore:
-    store = MemoryStore()
-    for state in states:
-        await store.add(state)
-    return store
 
 
 async def twelve_steps(**options: Any) -> AgentState:

@@ -13,7 +13,7 @@ from playwright.async_api import expect
 from tests.inspector.accessibility import check_both_themes
 from tests.inspector.dictation import Dictation
 from tests.inspector.runs import answer, look, record, turn
-from tests.inspector.support import Inspector, inspecting
+from tests.inspector.support import Inspector, inspecting, stored
 from tests.real.browser import SHARES_BROWSER
 from whyloop import Agent, Session, tool
 from whyloop.errors import RateLimitError
@@ -30,13 +30,6 @@ from whyloop.values.state import AgentState
 pytestmark = [pytest.mark.slow, *SHARES_BROWSER]
 
 CANARY = '<img src=x onerror="window.canary=1"><script>window.canary=1</script>'
-
-
-async def stored(*states: AgentState) -> MemoryStore:
-    store = MemoryStore()
-    for state in states:
-        await store.add(state)
-    return store
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from playwright.async_api import expect
 
 from tests.inspector.accessibility import check_both_themes
 from tests.inspector.runs import answer, long_run, record, turn
-from tests.inspector.support import Inspector, inspecting
+from tests.inspector.support import Inspector, inspecting, stored
 from tests.real.browser import SHARES_BROWSER
 from whyloop import Agent, Session, tool
 from whyloop.rules.error_policy import ErrorPolicy
@@ -19,12 +19,6 @@ from whyloop.testing import ScriptedModel, call, calls, text
 from whyloop.values.state import AgentState
 
 pytestmark = [pytest.mark.slow, *SHARES_BROWSER]
-
-
-async def stored(state: AgentState) -> MemoryStore:
-    store = MemoryStore()
-    await store.add(state)
-    return store
 
 
 async def three_steps() -> MemoryStore:

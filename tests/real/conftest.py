@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.real.postgres import NoServerError, PostgresServer
 from tests.real.temporal import NoTemporalError, TemporalServer
 from whyloop.errors import ConfigurationError
 from whyloop.models.local import LocalServer
+from whyloop.stores import SqliteStore
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +48,12 @@ def temporal() -> Iterator[TemporalServer]:
     temporal.start()
     yield temporal
     temporal.remove()
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    async with SqliteStore(tmp_path / "sessions.db") as store:
+        yield store
 
 
 _numbers = count(1)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -28,12 +27,6 @@ def server() -> Iterator[TemporalServer]:
     server.start()
     yield server
     server.remove()
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    async with SqliteStore(tmp_path / "sessions.db") as store:
-        yield store
 
 
 async def test_a_client_that_waits_is_told_that_temporal_is_away_and_waits_again(

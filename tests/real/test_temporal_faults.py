@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -36,12 +35,6 @@ from whyloop.testing import ScriptedModel, call, calls
 from whyloop.tools.tool import ToolContext
 
 pytestmark = [pytest.mark.slow]
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    async with SqliteStore(tmp_path / "sessions.db") as store:
-        yield store
 
 
 # Time

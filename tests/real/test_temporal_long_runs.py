@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,6 @@ def short_histories() -> Iterator[TemporalServer]:
     server.start()
     yield server
     server.remove()
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    async with SqliteStore(tmp_path / "sessions.db") as store:
-        yield store
 
 
 LONG = ("check_a_long_run", "check_a_stop_during_a_call", "check_model_errors_that_are_retried")

@@ -29,12 +29,6 @@ def pay(amount: int) -> str:
     return f"paid {amount}"
 
 
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    async with SqliteStore(tmp_path / "sessions.db") as store:
-        yield store
-
-
 async def test_a_run_with_calls_ends_like_a_local_one_and_shows_why_in_temporal(
     temporal: TemporalServer, store: SqliteStore
 ) -> None:

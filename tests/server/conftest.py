@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.server.support import Lab, agent_with
-from whyloop.stores import MemoryStore, SqliteStore, Store
+from whyloop.stores import MemoryStore
 from whyloop.testing import call
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    made: Store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "whyloop.db")
-    async with made:
-        yield made
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote, urlencode
 from jsonschema import Draft202012Validator
 from starlette.types import ASGIApp, Message
 
-from tests.support import scripted
+from tests.support import echo, scripted
 from whyloop import Agent, tool
 from whyloop.broadcasting import PusherBroadcaster
 from whyloop.server import AgentServer
@@ -47,12 +47,6 @@ EVERY: list[tuple[str, str, Json | None]] = [
     ("POST", "/sessions/a/fork", {}),
     ("DELETE", "/sessions/a", None),
 ]
-
-
-@tool
-async def echo(value: str = "") -> str:
-    """Says it back."""
-    return value
 
 
 @tool(needs_approval=True)

@@ -17,7 +17,8 @@ from starlette.types import Message
 
 from tests.server.other_process import assert_run_appears
 from tests.server.streams_support import stage
-from tests.server.support import Json, Lab, agent_with, echo
+from tests.server.support import Json, Lab, agent_with
+from tests.support import echo
 from whyloop import Agent, Session, tool
 from whyloop.loop.local_world import SystemClock
 from whyloop.server import Access, Limits

@@ -31,6 +31,7 @@ from whyloop.stores.reading import read_end
 from whyloop.stores.store import Store
 from whyloop.values.approval import Verdict
 from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
+from whyloop.values.encoding import copied
 from whyloop.values.failure import ErrorHandlingDecision
 from whyloop.values.model import NO_USAGE
 from whyloop.values.price import dollars
@@ -158,21 +159,8 @@ class FollowedEvents:
         is_complete = event.finish_reason is not None  # It has none if its answer was cut off.
         if not rest and not (self._text and is_complete):
             return []
-        return [_rest_of_text(event, rest, is_complete=is_complete)]
-
-
-def _rest_of_text(event: AgentStepCompleted, text: str, *, is_complete: bool) -> StreamChunkReceived:
-    return StreamChunkReceived(
-        agent_id=event.agent_id,
-        parent_agent_id=event.parent_agent_id,
-        execution_id=event.execution_id,
-        step_number=event.step_number,
-        time=event.time,
-        seq=event.seq - 1,
-        chunk=text,
-        chunk_index=0,
-        is_complete=is_complete,
-    )
+        about = {"seq": event.seq - 1, "kind": "text", "chunk_index": 0, "is_complete": is_complete}
+        return [copied(event, StreamChunkReceived, chunk=rest, **about)]
 
 
 class Narrator:

@@ -32,6 +32,7 @@ from whyloop.stores.reading import OneSession, read_end, release_all
 from whyloop.stores.records import Page, SessionFilter, Summary, Tally
 from whyloop.values.approval import PendingCall
 from whyloop.values.continuation import StopReason
+from whyloop.values.encoding import copied
 from whyloop.values.redaction import DEFAULT_REDACTION, Redaction, redacted, redacted_cut
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.summaries import args_summary
@@ -233,18 +234,7 @@ def filter_of(
     if not agree(metadata, access.within):
         return None
     _refuse_hidden({key: metadata[key] for key in metadata.keys() - access.within.keys()}, redaction)
-    return SessionFilter(
-        status=query.status,
-        stop_reason=query.stop_reason,
-        resolved_by=query.resolved_by,
-        agent=query.agent,
-        started_after=query.started_after,
-        started_before=query.started_before,
-        updated_after=query.updated_after,
-        waiting=query.waiting,
-        search=query.search,
-        metadata={**metadata, **access.within},
-    )
+    return copied(query, SessionFilter, metadata={**metadata, **access.within}, updated_before=None)
 
 
 _Wanted = Annotated[dict[str, Label], Meta(max_length=inputs.MOST_WANTED)]

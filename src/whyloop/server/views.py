@@ -20,6 +20,7 @@ from whyloop.stores.live import reading_turns
 from whyloop.stores.reading import OneSession, Reading, ReadsJournals, entries_after, release, start_reading
 from whyloop.stores.records import Summary
 from whyloop.values.continuation import ContinuationOutcome
+from whyloop.values.encoding import copied
 from whyloop.values.explanation import explanation_of
 from whyloop.values.explanation_text import MOST_STEPS
 from whyloop.values.log import Log
@@ -84,28 +85,13 @@ def state_view(
 
 def _summary(summary: Summary, redaction: Redaction | None, *, is_running: bool) -> SessionSummary:
     """Return a session for a list, without the runner, which names a host."""
-    return SessionSummary(
-        agent_id=summary.agent_id,
-        status=summary.status,
-        stop_reason=summary.stop_reason,
-        resolved_by=summary.resolved_by,
+    return copied(
+        summary,
+        SessionSummary,
         reason=summary.reason and redacted_cut(summary.reason, redaction),
         title=redacted_cut(summary.title, redaction),
-        agent=summary.agent,
-        step_count=summary.step_count,
-        pending=summary.pending,
-        cost=summary.cost,
-        tokens=summary.tokens,
-        tokens_known=summary.tokens_known,
-        active_seconds=summary.active_seconds,
-        step_limit=summary.step_limit,
         last_query=redacted_cut(summary.last_query, redaction),
-        step_marks=summary.step_marks,
-        started_at=summary.started_at,
-        updated_at=summary.updated_at,
-        parent_agent_id=summary.parent_agent_id,
         is_running=is_running,
-        version=summary.version,
         metadata=redacted(msgspec.to_builtins(summary.metadata), redaction),
     )
 
