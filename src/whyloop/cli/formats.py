@@ -84,10 +84,9 @@ def short(identifier: str, length: int = SHORT_ID) -> str:
     return identifier[:length] if made else identifier
 
 
-def unique_length(identifiers: Iterable[str], least: int = SHORT_ID) -> int:
+def unique_length(identifiers: Iterable[str]) -> int:
     """Return how many characters distinguish these ids."""
-    distinct = set(identifiers)
-    length = least
+    distinct, length = set(identifiers), SHORT_ID
     while len({identifier[:length] for identifier in distinct}) < len(distinct):
         length += 1
     return length

@@ -168,7 +168,7 @@ _STYLE = "1;35"
 class Prompt:
     """Ask for lines: with editing and a history on a terminal, and silently in a pipe."""
 
-    def __init__(self, completions: Iterable[str] = ()) -> None:
+    def __init__(self, completions: Iterable[str]) -> None:
         self.is_terminal = sys.stdin is not None and sys.stdin.isatty()
         self._readline = _readline(tuple(completions)) if self.is_terminal and is_terminal() else None
 

@@ -194,7 +194,7 @@ def _without(item: Item, names: frozenset[str] = frozenset()) -> dict[str, Any]:
 # Sending back
 
 
-def items_of(message: Message, *, reasoning: bool = True) -> list[Item]:
+def items_of(message: Message, *, reasoning: bool) -> list[Item]:
     """Return the items of an assistant's message, in the order of the model."""
     extras = message.extras.get(NAME)
     kept: Sequence[Item] = extras.get("items", ()) if extras else ()

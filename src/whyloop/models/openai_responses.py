@@ -60,7 +60,7 @@ def encode_message(message: Message, reasoning: Any = True) -> bytes:
     return b",".join([msgspec.json.encode(item) for item in message_items(message, reasoning=reasoning)])
 
 
-def message_items(message: Message, *, reasoning: bool = True) -> list[Item]:
+def message_items(message: Message, *, reasoning: bool) -> list[Item]:
     """Return one message as items: an assistant's may be several, or none."""
     if message.is_tool:
         output = _content(message.content)

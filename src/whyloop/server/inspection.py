@@ -223,9 +223,7 @@ class InspectionApi(Api):
 # Filters
 
 
-def filter_of(
-    query: SessionQuery, access: Access, redaction: Redaction | None = DEFAULT_REDACTION
-) -> SessionFilter | None:
+def filter_of(query: SessionQuery, access: Access, redaction: Redaction | None) -> SessionFilter | None:
     """Return the filter of a query within the client's access.
 
     None if no session can match.

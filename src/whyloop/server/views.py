@@ -51,9 +51,7 @@ class Tagged(Struct, frozen=True):
     etag: str | None
 
 
-async def summaries_view(
-    summaries: Iterable[Summary], redaction: Redaction | None = DEFAULT_REDACTION
-) -> list[SessionSummary]:
+async def summaries_view(summaries: Iterable[Summary], redaction: Redaction | None) -> list[SessionSummary]:
     """Return sessions as a list shows them."""
     turns, shown = reading_turns(), []
     for summary in summaries:
@@ -62,9 +60,7 @@ async def summaries_view(
     return shown
 
 
-def state_view(
-    reading: Reading, redaction: Redaction | None = DEFAULT_REDACTION, *, is_running: bool | None = None
-) -> Tagged:
+def state_view(reading: Reading, redaction: Redaction | None, *, is_running: bool | None = None) -> Tagged:
     """Return a session as it was read.
 
     The store says whether it runs, unless `is_running` is given.

@@ -26,10 +26,10 @@ from whyloop.values.state import AgentState, AgentStatus
 _HOUR = 3600
 
 
-async def _durable(open_store: OpenStore, clock: FakeClock, agent_id: str = "a", owner: str = "run") -> Lease:
+async def _durable(open_store: OpenStore, clock: FakeClock, agent_id: str = "a") -> Lease:
     """Return a durable lease of a store object that is closed."""
     async with await open_store(clock) as dead:
-        return await dead.acquire(agent_id, owner, _HOUR, durable=True)
+        return await dead.acquire(agent_id, "run", _HOUR, durable=True)
 
 
 async def check_a_lease_says_whether_it_is_durable(open_store: OpenStore) -> None:

@@ -337,9 +337,9 @@ async def check_a_store_that_is_opened_again_has_all_sessions(open_store: OpenSt
         same(await store.renew(lease), None, "what renew returns")
 
 
-def _point(number: int, *, execution_id: str = "x", **fields: Any) -> Checkpoint:
+def _point(number: int, **fields: Any) -> Checkpoint:
     counts = {"seq": number * 10, "step_count": number, "message_count": number * 3, **fields}
-    return Checkpoint(execution_id, state=f'{{"state":{number}}}', **counts)
+    return Checkpoint("x", state=f'{{"state":{number}}}', **counts)
 
 
 async def check_a_checkpoint_comes_with_the_version_before_its_entry(open_store: OpenStore) -> None:
