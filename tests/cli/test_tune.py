@@ -12,7 +12,7 @@ from tests.cli.shop import run
 from tests.cli.test_what_if import recorded
 from whyloop import Usage
 from whyloop.cli import tune as command
-from whyloop.replay import reading
+from whyloop.replay import recording
 
 pytestmark = pytest.mark.usefixtures("in_the_shop")
 
@@ -83,7 +83,7 @@ def test_the_charts_are_written_as_a_page(capsys: Capsys, tmp_path: Path) -> Non
 def test_several_processes_count_the_same(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     _, alone, _ = run(capsys, "tune", "--json", "--processes", "1")
     monkeypatch.setattr(command, "PAGE", 4)
-    monkeypatch.setattr(reading, "PAGE", 4)
+    monkeypatch.setattr(recording, "PAGE", 4)
     _, together, _ = run(capsys, "tune", "--json", "--processes", "2")
     assert json.loads(together) == json.loads(alone)
 

@@ -16,8 +16,8 @@ from whyloop.broadcasting import envelope_schema
 PAGE = DOCS / "envelope.md"
 HEAD = """# The envelope
 
-Look up the fields that a client receives. Every event that leaves the process is sent as an envelope, over every
-transport. To send envelopes, see [Broadcasting](broadcasting.md).
+Look up the fields that a client receives. Every event that leaves the process is sent as an envelope, over
+every transport. To send envelopes, see [Broadcasting](broadcasting.md).
 
 This page is generated from the JSON Schema in the package, `envelope_schema()`:
 

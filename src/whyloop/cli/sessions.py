@@ -37,7 +37,7 @@ from whyloop.cli.renderer import (
 )
 from whyloop.cli.store_access import find_session, load_session
 from whyloop.cli.terminal import is_terminal, terminal, write, write_error, write_json, write_lines
-from whyloop.replay.reading import Filters
+from whyloop.replay.recording import Filters
 from whyloop.stores.records import Page, Summary
 from whyloop.stores.store import PAGE, Store
 from whyloop.values.explanation import Explanation, explanation_of_step

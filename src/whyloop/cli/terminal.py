@@ -15,7 +15,7 @@ from whyloop.values.text import clean, shortened
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from whyloop.replay.reading import Problem
+    from whyloop.replay.recording import Problem
     from whyloop.values.state import AgentState
 
 

@@ -35,7 +35,7 @@ from whyloop.cli.terminal import (
     write_problems,
 )
 from whyloop.replay import Curve, Row, Survey, Surveyor, curves_of, read_runs, rules_for
-from whyloop.replay.reading import PAGE, read_page
+from whyloop.replay.recording import PAGE, read_page
 from whyloop.replay.tuning import percent, value_text
 from whyloop.rules.limits import Limit
 from whyloop.stores.records import Summary

@@ -1,9 +1,8 @@
 """Judge recorded runs under other rules, without a model."""
 
-from whyloop.replay.judge import Comparison, Rules, compare, judge
-from whyloop.replay.reading import Problem, read_runs
+from whyloop.replay.judge import Comparison, Difference, Rules, compare, diff, judge
 from whyloop.replay.reconstruction import RecordedExecution
-from whyloop.replay.recording import Difference, Recording, diff
+from whyloop.replay.recording import Problem, Recording, read_runs
 from whyloop.replay.result import Amounts, Ending, ExecutionReplay, Replay
 from whyloop.replay.survey import Row, Survey, Surveyor, survey
 from whyloop.replay.tuning import Curve, curves_of, rules_for, tune

@@ -1,31 +1,29 @@
-"""The recording of a run: its executions, each as the transitions that made it; and how two runs differ."""
+"""Recorded runs: one as the transitions that made its executions, or many, a few at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
-from typing import Any
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from datetime import datetime
+from typing import Any, TypedDict
 
 from msgspec import Struct
 
-from whyloop.errors import ConfigurationError, SessionNotFoundError, SnapshotError
+from whyloop.errors import ConfigurationError, SessionNotFoundError, SnapshotError, WhyloopError
 from whyloop.replay.reconstruction import RecordedExecution, executions_of, has_work
-from whyloop.replay.result import Ending, ending_of
 from whyloop.stores.reading import FIRST_READ, Reading, imported, portions_after
 from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
-from whyloop.values import encoding
-from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.judgement import JudgedAlike
 from whyloop.values.state import AgentState
 from whyloop.values.step_transitions import AnyTransition
-from whyloop.values.transitions import (
-    Queried,
-    Restored,
-    Transition,
-)
+from whyloop.values.text import shortened
+from whyloop.values.transitions import Queried, Restored, Transition
 from whyloop.wire.journal import JournalEntry, decode_entries, no_garbage_collection
 from whyloop.wire.view import INCONSISTENT
+
+# The sessions of a page, and the entries of short ones that one query reads: fewer take twice the time.
+PAGE, ENTRIES_AT_ONCE = 1000, 500
 
 
 class Recording(Struct, frozen=True):
@@ -180,120 +178,133 @@ class _Reader:
         return Recording(self._state.agent_id, tuple(self._executions))
 
 
-class Difference(Struct, frozen=True):
-    """The first step at which the decisions of two runs differ."""
-
-    step: int
-    """The number of the step in its execution."""
-    first: ContinuationOutcome | None
-    """The outcome of the step in the first run; None if that run did not take it."""
-    second: ContinuationOutcome | None
-    """The outcome of the step in the second run; None if that run did not take it."""
-    rules: tuple[str, ...] = ()
-    """The rules that decided differently."""
-    reason: str = ""
-    """Why the decisions differ, on one line."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the difference as plain data."""
-        document: dict[str, Any] = encoding.encode(self)
-        return document
-
-    def __str__(self) -> str:
-        """Return the step and the reason."""
-        return f"Step {self.step}: {self.reason}"
+# Many runs
 
 
-def diff(first: Run, second: Run) -> Difference | None:
-    """Return the first step where the decisions of two runs differ, or None.
+class Problem(Struct, frozen=True):
+    """A session that could not be judged."""
 
-    The latest executions are compared, as recorded.
+    agent_id: str
+    """The name of the session."""
+    reason: str
+    """Why it could not."""
+
+    @classmethod
+    def of(cls, agent_id: str, error: Exception) -> Problem:
+        """Return the problem with a session, from an error; ours need no class name.
+
+        Args:
+            agent_id: The name of the session.
+            error: The error.
+        """
+        text = str(error) if isinstance(error, WhyloopError) else f"{type(error).__name__}: {error}"
+        return cls(agent_id, shortened(text, 300))
+
+
+class Filters(TypedDict, total=False):
+    """The conditions that sessions must meet, as `Store.sessions` takes them."""
+
+    status: str | None
+    stop_reason: str | None
+    started_after: datetime | None
+    started_before: datetime | None
+    metadata: dict[str, str | int | float | bool | None]
+    resolved_by: str | None
+    agent: str | None
+    updated_after: datetime | None
+    waiting: bool
+    search: str | None
+
+
+async def read_runs(
+    source: Store | Iterable[Run] | AsyncIterable[Run], filters: Filters | None = None
+) -> AsyncIterator[Recording | Problem]:
+    """Yield the recording of each run, or why there is none.
+
+    Sessions that are deleted while a store is read are left out; those that come meanwhile may be.
 
     Args:
-        first: A run, in any form that `judge` takes.
-        second: Another run.
+        source: A store, or states and other recorded runs.
+        filters: The conditions that sessions of the store must meet. Default: none.
     """
-    one, other = _latest(first), _latest(second)
-    steps = [one.execution_steps, other.execution_steps]
-    for index in range(max(map(len, steps))):
-        outcomes = [each[index].outcome if index < len(each) else None for each in steps]
-        if (found := _difference(index + 1, *outcomes)) is not None:
-            return found
-    ends = ending_of(one), ending_of(other)
-    if _end_of(ends[0]) != _end_of(ends[1]):  # Decided in the middle of a step.
-        number = max(len(steps[0]), 1)
-        reason = f"the first run was {ends[0]}, the second {ends[1]}"
-        return Difference(
-            number, one.last_continuation_outcome, other.last_continuation_outcome, reason=reason
-        )
-    return None
+    if isinstance(source, Store):
+        async for found in _read_store(source, filters or Filters()):
+            yield found
+    elif isinstance(source, AsyncIterable):
+        number = 0
+        async for run in source:
+            number += 1
+            yield _recording_of(run, number)
+    else:
+        for number, run in enumerate(source, 1):
+            yield _recording_of(run, number)
 
 
-def _latest(run: Run) -> AgentState:
-    recording = Recording.of(run)
-    if not recording.executions:
-        raise ConfigurationError(f"session {recording.agent_id!r} has no step to compare: run it first")
-    return recording.executions[-1].after
+def _recording_of(run: Run, number: int) -> Recording | Problem:
+    try:
+        return Recording.of(run)
+    except WhyloopError as error:
+        name = run.agent_id if isinstance(run, AgentState | Recording) else f"run {number}"
+        return Problem.of(name, error)
 
 
-def _end_of(ending: Ending) -> tuple[object, ...]:
-    return ending.status, ending.stop_reason, ending.resolved_by
+async def _read_store(store: Store, filters: Filters) -> AsyncIterator[Recording | Problem]:
+    cursor: str | None = None
+    while True:
+        page = await store.sessions(limit=PAGE, after=cursor, **filters)
+        async for found in read_page(store, page.sessions):
+            yield found
+        cursor = page.next
+        if cursor is None:
+            return
 
 
-def _difference(
-    number: int, one: ContinuationOutcome | None, other: ContinuationOutcome | None
-) -> Difference | None:
-    """Return how two outcomes of the same step differ; None if they decide alike."""
-    if one is None or other is None:
-        taken = other if one is None else one
-        if taken is None:
-            return None
-        lacking, has = ("first", "second") if one is None else ("second", "first")
-        reason = f"the {lacking} run did not take this step, the {has} {_decided(taken)}"
-        return Difference(number, one, other, reason=reason)
-    rules = _rules_that_differ(one, other)
-    alike = (one.decision, one.stop_reason, one.resolved_by) == (
-        other.decision,
-        other.stop_reason,
-        other.resolved_by,
-    )
-    if alike and not rules:
+async def read_page(store: Store, sessions: Sequence[Summary]) -> AsyncIterator[Recording | Problem]:
+    """Yield the recording of each session of a page, or why there is none.
+
+    Args:
+        store: The store.
+        sessions: The sessions, as the store listed them.
+    """
+    for batch in _batches(sessions):
+        for found in await _read_batch(store, batch):
+            if found is not None:
+                yield found
+
+
+def _batches(sessions: Sequence[Summary]) -> Iterator[Sequence[Summary]]:
+    """Yield some short sessions at a time, and each long one alone."""
+    batch: list[Summary] = []
+    entries = 0
+    for summary in sessions:
+        entries += summary.version
+        if batch and entries > ENTRIES_AT_ONCE:
+            yield batch
+            batch, entries = [], summary.version
+        batch.append(summary)
+    if batch:
+        yield batch
+
+
+async def _read_batch(store: Store, batch: Sequence[Summary]) -> list[Recording | Problem | None]:
+    if len(batch) > 1:
+        with suppress(WhyloopError):  # Each of them is read alone, to find out which one is broken.
+            texts = await store.read_listed(batch)
+            return [_recorded(summary, found) for summary, found in zip(batch, texts, strict=True)]
+    return [await _read(store, summary) for summary in batch]
+
+
+def _recorded(summary: Summary, entries: Sequence[str] | None) -> Recording | Problem | None:
+    try:
+        return None if entries is None else Recording.of_entries(summary.agent_id, entries)
+    except WhyloopError as error:
+        return Problem.of(summary.agent_id, error)
+
+
+async def _read(store: Store, summary: Summary) -> Recording | Problem | None:
+    try:
+        return await Recording.read_listed(store, summary)
+    except SessionNotFoundError:  # It was deleted since the list was made.
         return None
-    if alike:
-        texts = [
-            f"{name} decided {_vote(one, name)} in the first run and {_vote(other, name)} in the second"
-            for name in rules
-        ]
-        return Difference(number, one, other, rules, "; ".join(texts))
-    reason = f"the first run {_decided(one)}, the second {_decided(other)}"
-    return Difference(number, one, other, rules, reason)
-
-
-def _rules_that_differ(one: ContinuationOutcome, other: ContinuationOutcome) -> tuple[str, ...]:
-    """Return the names of the rules that decided differently.
-
-    A rule that only one run has counts if it forbade.
-    """
-    names = dict.fromkeys(e.criterion for e in (*one.evaluations, *other.evaluations))
-    deciding = (one.resolved_by, other.resolved_by)
-    found = []
-    for name in names:
-        a, b = one.evaluation_for(name), other.evaluation_for(name)
-        if a is None or b is None:
-            differs = name in deciding
-        else:
-            differs = a.decision is not b.decision
-        if differs:
-            found.append(name)
-    return tuple(found)
-
-
-def _vote(outcome: ContinuationOutcome, name: str) -> str:
-    evaluation = outcome.evaluation_for(name)
-    return "nothing" if evaluation is None else f"{evaluation.decision} ({evaluation.reason})"
-
-
-def _decided(outcome: ContinuationOutcome) -> str:
-    verb = "continued" if outcome.should_continue else "paused" if outcome.pauses else "stopped"
-    why = f" ({outcome.stop_reason})" if outcome.stop_reason else ""
-    return f"{verb}{why} by {outcome.resolved_by}: {outcome.reason}"
+    except WhyloopError as error:
+        return Problem.of(summary.agent_id, error)

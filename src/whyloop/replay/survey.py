@@ -19,9 +19,8 @@ from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
 from whyloop.replay.judge import Rule, Rules
-from whyloop.replay.reading import Filters, Problem, read_runs
 from whyloop.replay.reconstruction import RecordedExecution
-from whyloop.replay.recording import Recording, Run
+from whyloop.replay.recording import Filters, Problem, Recording, Run, read_runs
 from whyloop.replay.replayer import works_after
 from whyloop.replay.result import Amounts, Replay, amounts_of
 from whyloop.rules.limits import CostLimit, ExecutionTimeLimit, Limit, TimeLimit

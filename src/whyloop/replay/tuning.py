@@ -7,8 +7,7 @@ from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
-from whyloop.replay.reading import Filters
-from whyloop.replay.recording import Run
+from whyloop.replay.recording import Filters, Run
 from whyloop.replay.result import Amounts
 from whyloop.replay.survey import Row, Survey, survey
 from whyloop.rules.limits import (

@@ -10,9 +10,8 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from whyloop.replay.judge import Rule, Rules
-from whyloop.replay.reading import Problem, read_page
 from whyloop.replay.reconstruction import RecordedExecution
-from whyloop.replay.recording import Recording
+from whyloop.replay.recording import Problem, Recording, read_page
 from whyloop.replay.result import ExecutionReplay
 from whyloop.replay.survey import Row, Surveyor
 from whyloop.replay.tuning import LIMITS, curves_of
