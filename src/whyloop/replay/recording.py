@@ -13,7 +13,7 @@ from whyloop.errors import ConfigurationError, SessionNotFoundError, SnapshotErr
 from whyloop.replay.reconstruction import RecordedExecution, executions_of, has_work
 from whyloop.stores.reading import FIRST_READ, Reading, imported, portions_after
 from whyloop.stores.records import Summary
-from whyloop.stores.store import Store
+from whyloop.stores.store import Store, pages
 from whyloop.values.judgement import JudgedAlike
 from whyloop.values.state import AgentState
 from whyloop.values.step_transitions import AnyTransition
@@ -228,8 +228,9 @@ async def read_runs(
         filters: The conditions that sessions of the store must meet. Default: none.
     """
     if isinstance(source, Store):
-        async for found in _read_store(source, filters or Filters()):
-            yield found
+        async for page in pages(source, limit=PAGE, **(filters or Filters())):
+            async for found in read_page(source, page.sessions):
+                yield found
     elif isinstance(source, AsyncIterable):
         number = 0
         async for run in source:
@@ -246,17 +247,6 @@ def _recording_of(run: Run, number: int) -> Recording | Problem:
     except WhyloopError as error:
         name = run.agent_id if isinstance(run, AgentState | Recording) else f"run {number}"
         return Problem.of(name, error)
-
-
-async def _read_store(store: Store, filters: Filters) -> AsyncIterator[Recording | Problem]:
-    cursor: str | None = None
-    while True:
-        page = await store.sessions(limit=PAGE, after=cursor, **filters)
-        async for found in read_page(store, page.sessions):
-            yield found
-        cursor = page.next
-        if cursor is None:
-            return
 
 
 async def read_page(store: Store, sessions: Sequence[Summary]) -> AsyncIterator[Recording | Problem]:

@@ -33,7 +33,7 @@ from whyloop.stores.records import (
     Tally,
 )
 from whyloop.stores.sqlite import SqliteStore
-from whyloop.stores.store import Store
+from whyloop.stores.store import Store, pages
 from whyloop.values.state import AgentStatus
 from whyloop.values.text import shortened
 
@@ -137,14 +137,9 @@ async def prune(
             raise ConfigurationError(f"sessions that are {status!s} are never pruned: choose from {known}")
     old: list[tuple[datetime, str, int]] = []
     for status in set(statuses):
-        cursor: str | None = None
-        while True:
-            page = await store.sessions(status=status, updated_before=before, limit=LISTED, after=cursor)
+        async for page in pages(store, status=status, updated_before=before, limit=LISTED):
             free = [each for each in page.sessions if each.runner is None and each.workflow is None]
             old += [(summary.updated_at, summary.agent_id, summary.version) for summary in free]
-            cursor = page.next
-            if cursor is None:
-                break
     batch: list[str] = []
     for _, agent_id, version in sorted(old):
         try:

@@ -22,7 +22,7 @@ from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from msgspec.structs import replace
 
@@ -611,15 +611,10 @@ class Store(ABC):
                 async for line in export_session(self, agent_id):
                     yield line
             return
-        cursor: str | None = None
-        while True:
-            page = await self.sessions(after=cursor)
+        async for page in pages(self):
             for summary in page.sessions:
                 async for line in export_session(self, summary.agent_id):
                     yield line
-            cursor = page.next
-            if cursor is None:
-                return
 
     async def import_lines(self, lines: Iterable[str], *, skip_existing: bool = False) -> list[str]:
         """Import the sessions of an exported file, and return their ids.
@@ -642,6 +637,17 @@ class Store(ABC):
                 continue
             stored.append(state.agent_id)
         return stored
+
+
+async def pages(store: Store, *, limit: int = PAGE, **filters: Any) -> AsyncIterator[Page]:
+    """Yield the pages of the sessions that meet every condition, newest first."""
+    after: str | None = None
+    while True:
+        page = await store.sessions(limit=limit, after=after, **filters)
+        yield page
+        after = page.next
+        if after is None:
+            return
 
 
 M = TypeVar("M", bound=StrEnum)
