@@ -117,6 +117,11 @@ async def echo(value: str = "") -> str:
     return value
 
 
+@tool(needs_approval=True)
+async def pay(amount: int) -> str:
+    return f"paid {amount}"
+
+
 @tool
 async def broken(value: str = "") -> str:
     """Always fails."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import RespondingModel, scripted, two_stores
+from tests.support import RespondingModel, pay, scripted, two_stores
 from whyloop import Agent, ModelRequest, ModelResponse, Session, TextDelta, tool
 from whyloop.broadcasting import BroadcastConfig, EventFeed
 from whyloop.broadcasting.feed import Cursor, FeedItem, read_cursor
@@ -26,11 +26,6 @@ from whyloop.wire.envelope import envelope
 @tool
 async def echo(what: str = "ok") -> str:
     return what
-
-
-@tool(needs_approval=True)
-async def pay(amount: int) -> str:
-    return f"paid {amount}"
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.support import broken, echo, examples, requests_of, scripted
+from tests.support import broken, echo, examples, pay, requests_of, scripted
 from whyloop import (
     AgentState,
     ApprovalRequired,
@@ -22,7 +22,6 @@ from whyloop import (
     StepsLimit,
     StopReason,
     ToolCallPresenceCheck,
-    tool,
 )
 from whyloop.testing import assert_continued, assert_stopped, call, calls
 
@@ -153,11 +152,6 @@ async def test_feedback_makes_the_model_correct_an_answer_and_the_last_response_
 
 
 # A pause
-
-
-@tool(needs_approval=True)
-async def pay(amount: int) -> str:
-    return f"paid {amount}"
 
 
 async def test_a_call_that_waits_for_a_person_is_a_pause() -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.server.support import Json, Lab, agent_with, path_of
-from tests.support import RespondingModel, broken, echo, seeds
+from tests.support import RespondingModel, broken, echo, pay, seeds
 from whyloop import (
     Agent,
     AgentState,
@@ -21,7 +21,6 @@ from whyloop import (
     ModelResponse,
     Session,
     ToolCall,
-    tool,
 )
 from whyloop.errors import ModelError
 from whyloop.server.views import message_view
@@ -71,11 +70,6 @@ class Nudge:
         return ContinuationEvaluation(
             "Nudge", ContinuationDecision.ALLOW_CONTINUATION, "fine", feedback=feedback
         )
-
-
-@tool(needs_approval=True)
-async def pay(amount: int) -> str:
-    return f"paid {amount}"
 
 
 class AnyModel:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.support import scripted
+from tests.support import pay, scripted
 from whyloop import Agent, Session, tool
 from whyloop.errors import LeaseLostError, SessionNotFoundError, StoreUnavailableError
 from whyloop.stores import Entry, Lease, MemoryStore, Stored
@@ -44,11 +44,6 @@ class Slow(MemoryStore):
 @tool
 async def echo(what: str = "ok") -> str:
     return what
-
-
-@tool(needs_approval=True)
-async def pay(amount: int) -> str:
-    return f"paid {amount}"
 
 
 def agent_with(*replies: Reply | str, **options: Any) -> Agent:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import scripted, two_stores
+from tests.support import pay, scripted, two_stores
 from whyloop import Agent, Session, tool
 from whyloop.errors import StoreUnavailableError
 from whyloop.loop.executions import recover_run
@@ -22,11 +22,6 @@ from whyloop.testing import FakeClock, call
 @tool
 async def echo(what: str = "ok") -> str:
     return what
-
-
-@tool(needs_approval=True)
-async def pay(amount: int) -> str:
-    return f"paid {amount}"
 
 
 class Mortal:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.support import scripted
+from tests.support import pay, scripted
 from whyloop import Agent, AgentState, Budget, Session, tool
 from whyloop.errors import (
     ApprovalError,
@@ -24,11 +24,6 @@ from whyloop.testing import Reply, ScriptedModel, call, calls
 @tool
 async def echo(what: str = "ok") -> str:
     return what
-
-
-@tool(needs_approval=True)
-async def pay(amount: int) -> str:
-    return f"paid {amount}"
 
 
 def agent_with(*replies: Reply | str, **options: Any) -> Agent:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.golden.fixed_run import Recording, fixed_run
-from tests.support import START, after_step, assert_readable, at, empty_session, scripted, session
+from tests.support import START, after_step, assert_readable, at, empty_session, pay, scripted, session
 from whyloop import AgentState, AgentStatus, Budget, Message, ToolCall, ToolContext, ToolResult, Usage, tool
 from whyloop.errors import ApprovalError
 from whyloop.events import ApprovalRequested
@@ -48,11 +48,6 @@ from whyloop.wire.view import read_back
 @tool
 async def echo(value: str = "") -> str:
     return value
-
-
-@tool(needs_approval=True)
-async def pay(amount: int) -> str:
-    return f"paid {amount}"
 
 
 def ids() -> Callable[[], str]:
