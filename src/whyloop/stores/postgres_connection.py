@@ -232,7 +232,7 @@ class Connections:
         text = " ".join(str(error).split())
         match error:
             case PoolClosed():
-                return StoreError, "cannot be used by this store, which is closed: open a new one"
+                return StoreError, "cannot be used by this store, which was closed: make a new one"
             case PoolTimeout():
                 return StoreUnavailableError, (
                     f"gave no connection within {self._timeout:g} s: it is down, or all {self._most} "
