@@ -11,8 +11,10 @@ import pytest
 
 from tests.real.temporal import Fleet, TemporalServer, fleet
 from whyloop import Agent, AgentStatus, Budget, StopReason, tool
-from whyloop.errors import ApprovalError, NotResumableError
+from whyloop.errors import ApprovalError, NotResumableError, StoreUnavailableError
 from whyloop.stores import SqliteStore
+from whyloop.temporal import activities, session as sessions
+from whyloop.temporal.open_workflows import signal
 from whyloop.testing import ScriptedModel, call, calls
 
 pytestmark = [pytest.mark.slow]
@@ -153,6 +155,33 @@ async def test_a_stop_request_in_the_store_ends_a_run_too(
         assert await store.request_stop("stop-by-store", "enough")
         state = await asyncio.wait_for(running, 20)
     assert state.status is AgentStatus.STOPPED
+
+
+async def test_a_stop_reaches_a_run_although_temporal_did_not_answer_at_first(
+    temporal: TemporalServer, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+
+    async def unavailable_twice(client: Any, workflow: str, name: str, *given: Any) -> bool:
+        sent.append(name)
+        if len(sent) <= 2:
+            raise StoreUnavailableError("Temporal could not be reached")
+        return await signal(client, workflow, name, *given)
+
+    for module in (sessions, activities):
+        monkeypatch.setattr(module, "signal", unavailable_twice)
+    model = Streaming()
+    async with fleet(temporal, store, [Agent(model, name="writer")]) as here:
+        session = await here.session("writer", "stop-again")
+        with pytest.raises(StoreUnavailableError):
+            await session.request_stop("nothing has begun")
+        running = asyncio.create_task(session.send("Write"))
+        await asyncio.wait_for(model.wrote.wait(), 20)
+        sent.clear()
+        await session.request_stop("enough")
+        state = await asyncio.wait_for(running, 20)
+    assert state.status is AgentStatus.STOPPED
+    assert sent == ["stop"] * 3
 
 
 async def test_a_deadline_cuts_off_a_tool_call(temporal: TemporalServer, store: SqliteStore) -> None:

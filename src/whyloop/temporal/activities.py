@@ -38,7 +38,7 @@ from whyloop.stores.records import Lease
 from whyloop.stores.store import Store
 from whyloop.temporal.claims import read_opened, too_large
 from whyloop.temporal.fleet import agent_named, refusal
-from whyloop.temporal.open_workflows import record_open
+from whyloop.temporal.open_workflows import record_open, signal
 from whyloop.temporal.payloads import (
     WORKER_SHUTDOWN,
     Answer,
@@ -360,12 +360,12 @@ class Activities:
     @asynccontextmanager
     async def _working(self, lease: Lease) -> AsyncIterator[None]:
         """Send heartbeats while the work runs, and pass on stop requests."""
-        handle = activity.client().get_workflow_handle(activity.info().workflow_id or "")
-        signalled: list[asyncio.Task[None]] = []
+        client, workflow = activity.client(), activity.info().workflow_id or ""
+        signalled: list[asyncio.Task[bool]] = []
 
-        def on_stop(reason: str) -> None:
-            if not signalled:
-                signalled.append(asyncio.ensure_future(handle.signal("stop", reason)))
+        def on_stop(reason: str) -> None:  # It is called until the run has ended.
+            if not signalled or _was_unavailable(signalled[-1]):
+                signalled.append(asyncio.ensure_future(signal(client, workflow, "stop", reason)))
 
         beating = asyncio.create_task(self._beat(lease))
         try:
@@ -405,6 +405,11 @@ async def _patiently(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
             _log.warning("the store is unavailable, and is asked again in %g s: %s", seconds, error)
             await asyncio.sleep(seconds)
             seconds = min(2 * seconds, _LONGEST_WAIT)
+
+
+def _was_unavailable(signalled: asyncio.Task[bool]) -> bool:
+    """Return whether Temporal did not answer a signal."""
+    return signalled.done() and isinstance(signalled.exception(), StoreUnavailableError)
 
 
 def _is_cut_off() -> bool:

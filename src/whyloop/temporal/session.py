@@ -25,6 +25,7 @@ from whyloop.errors import (
     SessionNotFoundError,
     SessionRunningError,
     StoreError,
+    StoreUnavailableError,
     WhyloopError,
 )
 from whyloop.loop.executions import Query, as_message
@@ -201,9 +202,18 @@ class TemporalSession:
         return await self.refresh()
 
     async def request_stop(self, reason: str) -> None:
-        """End the session's run, or a pause; without effect if there is neither."""
-        if not await signal(self.client, self.handle.id, "stop", reason):
-            await self.store.request_stop(self.agent_id, reason)
+        """End the session's run, or a pause; without effect if there is neither.
+
+        While Temporal is away, a stop is recorded in the store, and a worker passes it on.
+        """
+        away = None
+        try:
+            if await signal(self.client, self.handle.id, "stop", reason):
+                return
+        except StoreUnavailableError as error:
+            away = error
+        if not await self.store.request_stop(self.agent_id, reason) and away is not None:
+            raise away  # There may be a request that no worker has begun.
 
     async def _update(self, update: Any, given: Any) -> Any:
         """Send an update to the workflow of the session, which starts if it does not run."""
