@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from argparse import Namespace
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from tests.real.temporal import NoTemporalError, TemporalServer, fleet
 from tests.real.test_temporal_server import at_rest, cashier, lab_of, paused
 from whyloop import Agent, AgentStatus, tool
-from whyloop.errors import StoreUnavailableError
+from whyloop.cli.fleet import FleetSession
+from whyloop.errors import StoreError, StoreUnavailableError
+from whyloop.events import AgentEvent
 from whyloop.stores import SqliteStore
+from whyloop.temporal import TemporalSession
 from whyloop.testing import ScriptedModel, call
 
 pytestmark = [pytest.mark.slow]
@@ -29,34 +33,83 @@ def server() -> Iterator[TemporalServer]:
     server.remove()
 
 
+class Work:
+    """The only tool of an agent; a call of it takes as long as the test wants."""
+
+    def __init__(self) -> None:
+        self.begun, self.free = asyncio.Event(), asyncio.Event()
+
+    def agent(self) -> Agent:
+        @tool(idempotent=True)
+        async def work() -> str:
+            """Work."""
+            self.begun.set()
+            await self.free.wait()
+            return "worked"
+
+        model = ScriptedModel([call("work"), "done"])
+        return Agent(model, [work], name="worker", timeout=None, stop_grace=0)
+
+
 async def test_a_client_that_waits_is_told_that_temporal_is_away_and_waits_again(
     server: TemporalServer, store: SqliteStore
 ) -> None:
-    begun, free = asyncio.Event(), asyncio.Event()
-
-    @tool(idempotent=True)
-    async def work() -> str:
-        """Work."""
-        begun.set()
-        await free.wait()
-        return "worked"
-
-    agent = Agent(ScriptedModel([call("work"), "done"]), [work], name="worker", timeout=None)
-    async with fleet(server, store, [agent]) as here:
+    work = Work()
+    async with fleet(server, store, [work.agent()]) as here:
         session = await here.session("worker", "away")
         accepted = await session.begin("Work")
-        await asyncio.wait_for(begun.wait(), 30)
+        await asyncio.wait_for(work.begun.wait(), 30)
         waiting = asyncio.create_task(session.wait(accepted))
         server.stop()
         with pytest.raises(StoreUnavailableError, match=f"Temporal could not be reached at {server.address}"):
             await asyncio.wait_for(waiting, 60)
-        free.set()
+        work.free.set()
         server.start()
         state = await asyncio.wait_for(session.wait(accepted), 60)
         server.stop()
         again = await asyncio.wait_for(session.wait(accepted), 60)  # The store has the end.
     assert state.status is again.status is AgentStatus.COMPLETED
     assert state.messages[-1].content == "done"
+
+
+class View:
+    """A view of a run that remembers its notes."""
+
+    def __init__(self) -> None:
+        self.notes: asyncio.Queue[str] = asyncio.Queue()
+
+    def __call__(self, event: AgentEvent, /) -> None:
+        pass
+
+    def note(self, text: str, /) -> None:
+        self.notes.put_nowait(text)
+
+
+async def test_a_command_waits_until_temporal_is_back(
+    server: TemporalServer, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(self: TemporalSession, reason: str) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(TemporalSession, "request_stop", refuse)
+    work, view = Work(), View()
+    async with fleet(server, store, [work.agent()]) as here:
+        args = Namespace(temporal=server.address, namespace=None, task_queue=here.task_queue)
+        session = await FleetSession.open(store, "worker", args, None, None)
+        running = asyncio.create_task(session.send("Work", on_event=view))
+        await asyncio.wait_for(work.begun.wait(), 30)
+        server.stop()
+        note = await asyncio.wait_for(view.notes.get(), 60)
+        assert session.request_stop("enough")
+        assert await asyncio.wait_for(view.notes.get(), 30) == "  the stop request failed: the disk is full"
+        work.free.set()
+        server.start()
+        state = await asyncio.wait_for(running, 60)
+    assert state.status is AgentStatus.COMPLETED
+    assert note == (
+        f"  no answer from Temporal at {server.address} or from the store: the run is not lost, "
+        "and is shown as soon as there is one"
+    )
 
 
 async def test_a_server_answers_503_while_temporal_is_away_and_still_records_a_stop(

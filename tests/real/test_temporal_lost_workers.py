@@ -140,9 +140,10 @@ async def _answer(here: Crew, session: TemporalSession, state: AgentState) -> No
     """Look into the ledger, as a person would: a call that has run is not repeated."""
     counts, opened = here.ledger.counts(), state.open_step
     for pending in state.pending_calls:
-        if opened is None or not opened.tool_calls:
+        if not pending.call_id:  # The question is whether the run, often recovered, continues.
             await session.approve(pending.id)
             continue
+        assert opened is not None
         call = opened.tool_calls[0]
         key = idempotency_key(state.execution.id, opened.number, 0, call.id)
         if counts[f"end {key}"]:

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from datetime import timedelta
+from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +19,13 @@ from whyloop.cli.formats import PlainValue, program
 from whyloop.cli.narration import FollowedEvents
 from whyloop.cli.services import freeze_startup, on_signals
 from whyloop.cli.terminal import CommandError, write_error
-from whyloop.errors import ConfigurationError, NotResumableError, SessionRunningError, WhyloopError
+from whyloop.errors import (
+    ConfigurationError,
+    NotResumableError,
+    SessionRunningError,
+    StoreUnavailableError,
+    WhyloopError,
+)
 from whyloop.events import AgentEvent
 from whyloop.loop.agent import Agent
 from whyloop.sessions.session import MakeDeps
@@ -31,6 +38,7 @@ from whyloop.wire.envelope import BroadcastConfig
 
 if TYPE_CHECKING:
     from temporalio.client import Client
+    from temporalio.runtime import Runtime
     from temporalio.service import RPCError
     from temporalio.worker import WorkerDeploymentConfig
 
@@ -39,11 +47,12 @@ if TYPE_CHECKING:
 AT_ONCE = 100
 SECONDS_WITHOUT_WORKER = 5.0
 SECONDS_TO_END = 5.0  # For a workflow that has refused a request.
+SECONDS_UNTIL_AGAIN = 1.0
 # Temporal delivers a cancellation with the answer to a sign of life, so this bounds how late it arrives.
 SECONDS_BETWEEN_SIGNS = 1.0
 
 
-async def connect(args: argparse.Namespace, plugin: WhyloopPlugin) -> Client:
+async def connect(args: argparse.Namespace, plugin: WhyloopPlugin, runtime: Runtime | None = None) -> Client:
     """Return a client of the Temporal server and the namespace that the options name."""
     from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
     from temporalio.client import Client
@@ -60,7 +69,7 @@ async def connect(args: argparse.Namespace, plugin: WhyloopPlugin) -> Client:
     if args.namespace is not None:
         config["namespace"] = args.namespace
     try:
-        client = await Client.connect(**config, plugins=[plugin])
+        client = await Client.connect(**config, plugins=[plugin], runtime=runtime)
         await client.service_client.check_health()
     except (RuntimeError, ValueError, RPCError) as error:
         raise CommandError(
@@ -189,7 +198,16 @@ async def connect_client(store: Store, args: argparse.Namespace) -> Client:
     refuse_missing_sdk()
     from whyloop.temporal import WhyloopPlugin
 
-    return await connect(args, WhyloopPlugin(store))
+    return await connect(args, WhyloopPlugin(store), _quiet_runtime())
+
+
+@cache
+def _quiet_runtime() -> Runtime:
+    """Return the core of Temporal's SDK without its warnings: a lost connection is shown by the command."""
+    from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+
+    only_errors = TelemetryFilter(core_level="ERROR", other_level="ERROR")
+    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=only_errors)))
 
 
 async def open_engine(store: Store, agent: str, args: argparse.Namespace) -> TemporalEngine:
@@ -285,13 +303,28 @@ class FleetSession:
             from whyloop.temporal import Accepted
 
             self._has_begun = True
-            return await session.wait(Accepted(state.execution.id, version))
+            return await self._wait(Accepted(state.execution.id, version))
 
     async def _finish(self, beginning: Coroutine[Any, Any, Accepted]) -> AgentState:
         self._has_begun = False
         accepted = await beginning
         self._has_begun = True
-        return await self._session.wait(accepted)
+        return await self._wait(accepted)
+
+    async def _wait(self, accepted: Accepted) -> AgentState:
+        """Return the state at the end or a pause, also if Temporal is away for a while."""
+        is_noted = False
+        while True:
+            try:
+                return await self._session.wait(accepted)
+            except StoreUnavailableError:
+                if not is_noted:
+                    self._note(
+                        f"no answer from Temporal at {self._address} or from the store: the run is not lost, "
+                        "and is shown as soon as there is one"
+                    )
+                is_noted = True
+                await asyncio.sleep(SECONDS_UNTIL_AGAIN)
 
     async def withdraw(self) -> bool:
         """Delete the session if its request was refused; nothing is recorded then."""
@@ -322,11 +355,20 @@ class FleetSession:
     def request_stop(self, reason: str) -> bool:
         """End the run, wherever it runs; return False if no worker has begun it."""
         if not self._has_begun:
-            if self._shown is not None:
-                self._shown.note(f"  no worker has begun: {self._how_to_drop()}")
+            self._note(f"no worker has begun: {self._how_to_drop()}")
             return False
-        self._stopping = asyncio.ensure_future(self._session.request_stop(reason))
+        self._stopping = asyncio.ensure_future(self._stop(reason))
         return True
+
+    async def _stop(self, reason: str) -> None:
+        try:
+            await self._session.request_stop(reason)
+        except WhyloopError as error:
+            self._note(f"the stop request failed: {error}")
+
+    def _note(self, text: str) -> None:
+        if self._shown is not None:
+            self._shown.note(f"  {text}")
 
     def _how_to_drop(self) -> str:
         client, name = self._session.client, self._session.handle.id
