@@ -86,7 +86,7 @@ async def test_a_workflow_explains_an_end_as_soon_as_it_is_in_the_store(
 
 
 async def test_a_call_that_waits_for_a_person_runs_after_the_approval(
-    temporal: TemporalServer, store: SqliteStore
+    temporal: TemporalServer, store: SqliteStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = ScriptedModel([call("pay", {"amount": 5}), "Paid."])
     async with fleet(temporal, store, [Agent(model, [pay], name="cashier")]) as here:
@@ -101,6 +101,8 @@ async def test_a_call_that_waits_for_a_person_runs_after_the_approval(
             await session.resume()
     assert state.status is AgentStatus.COMPLETED
     assert "approved by Ann" in state.explain()
+    assert "no tool call waits for an answer to question 'unknown'" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 async def test_more_steps_are_granted_to_a_run_that_a_limit_stopped(

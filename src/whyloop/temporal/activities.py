@@ -85,9 +85,9 @@ def _explained() -> Iterator[None]:
         yield
     except (StoreUnavailableError, ApplicationError):
         raise
-    except SessionNotFoundError as error:
-        # The traceback of a benign error is not logged.
-        _log.warning("%s: give the workers and their clients the same store", error)
+    except WhyloopError as error:  # Temporal logs no traceback of a benign error.
+        same_store = ": give the workers and their clients the same store"
+        _log.warning("%s%s", error, same_store if isinstance(error, SessionNotFoundError) else "")
         raise refusal(str(error), type(error).__name__, ApplicationErrorCategory.BENIGN) from None
     except Exception as error:
         raise refused(error) from error
