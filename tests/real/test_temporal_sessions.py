@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from whyloop.stores import SqliteStore
 from whyloop.temporal import activities, session as sessions
 from whyloop.temporal.open_workflows import signal
 from whyloop.testing import ScriptedModel, call, calls
+from whyloop.tools.tool import ToolContext
 
 pytestmark = [pytest.mark.slow]
 
@@ -55,6 +57,35 @@ async def test_a_run_with_calls_ends_like_a_local_one_and_shows_why_in_temporal(
     assert explained == state.explain()
     assert [outcome["resolved_by"] for outcome in trace] == ["ToolCallPresenceCheck"] * 3
     assert found == [f"{here.task_queue}:calls"]
+
+
+async def test_each_call_is_an_activity_with_its_key_and_its_limits(
+    temporal: TemporalServer, store: SqliteStore
+) -> None:
+    keys: list[str] = []
+
+    @tool(timeout=7)
+    def book(context: ToolContext) -> str:
+        """Book."""
+        keys.append(context.idempotency_key)
+        return "booked"
+
+    model = ScriptedModel([calls(call("book"), call("book")), "Booked."])
+    async with fleet(temporal, store, [Agent(model, [book], name="clerk")], heartbeat=9) as here:
+        await (await here.session("clerk", "activities")).send("Book")
+        (history,) = await here.histories("activities")
+    found = {"model": [], "book": []}  # type: ignore[var-annotated]
+    for event in history.events:
+        if event.HasField("activity_task_scheduled_event_attributes"):
+            summary = event.user_metadata.summary.data.decode().strip('"')
+            found.setdefault(summary, []).append(event.activity_task_scheduled_event_attributes)
+    assert sorted(each.activity_id for each in found["book"]) == sorted(keys)
+    assert [len(found["model"]), len(set(keys))] == [2, 2]
+    for name, seconds in (("book", 7 + 30), ("model", 24 * 60 * 60)):
+        for each in found[name]:
+            assert each.start_to_close_timeout.ToTimedelta() == timedelta(seconds=seconds)
+            assert each.heartbeat_timeout.ToTimedelta() == timedelta(seconds=9)
+            assert each.retry_policy.maximum_attempts == 1
 
 
 class Slow(SqliteStore):
