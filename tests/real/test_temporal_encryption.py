@@ -16,7 +16,7 @@ from tests.real.temporal import TemporalServer, fleet
 from whyloop import Agent, tool
 from whyloop.errors import ApprovalError, ConfigurationError
 from whyloop.stores import SqliteStore
-from whyloop.temporal import EncryptionCodec
+from whyloop.temporal import EncryptionCodec, WhyloopPlugin
 from whyloop.testing import ScriptedModel, call
 
 OLD, NEW = os.urandom(32), os.urandom(32)
@@ -61,6 +61,21 @@ async def test_nothing_of_a_conversation_is_in_the_history_or_in_claims(
     database.close()
     assert claims
     assert not [claim for claim in claims if b"swordfish" in claim]
+
+
+@pytest.mark.slow
+async def test_a_client_without_the_codec_of_the_workers_is_told_so(
+    temporal: TemporalServer, tmp_path: Path
+) -> None:
+    agent, codec = Agent(ScriptedModel(["Hi"]), name="guard"), EncryptionCodec({"new": NEW})
+    async with (
+        SqliteStore(tmp_path / "sessions.db") as store,
+        fleet(temporal, store, [agent], codec=codec) as here,
+    ):
+        here.client = await temporal.connect(WhyloopPlugin(store))
+        session = await here.session("guard", "no-codec")
+        with pytest.raises(ConfigurationError, match="encoding 'binary/encrypted' cannot be read here: give"):
+            await session.send("Hello")
 
 
 async def test_payloads_of_an_earlier_key_are_read_after_a_rotation() -> None:

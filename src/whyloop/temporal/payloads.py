@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -307,3 +307,17 @@ class StructConverter(CompositePayloadConverter):
         """Replace the converter of JSON."""
         others = DefaultPayloadConverter.default_encoding_payload_converters
         super().__init__(*[_Structs() if isinstance(c, JSONPlainPayloadConverter) else c for c in others])
+
+    def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
+        """Return the values of payloads; refuse those of a codec that is missing here."""
+        try:
+            return super().from_payloads(payloads, type_hints)
+        except KeyError:
+            encodings = [payload.metadata.get("encoding", b"") for payload in payloads]
+            unknown = [each.decode(errors="replace") for each in encodings if each not in self.converters]
+            if not unknown:
+                raise
+            raise ConfigurationError(
+                f"a payload with the encoding {unknown[0]!r} cannot be read here: give the WhyloopPlugin of "
+                "every client and worker the same codec"
+            ) from None
