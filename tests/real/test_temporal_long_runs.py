@@ -12,8 +12,9 @@ from temporalio import activity
 from temporalio.client import WorkflowFailureError
 
 from tests.real.temporal import NoTemporalError, TemporalServer, fleet
-from tests.real.temporal_scenarios import SHORT_HISTORIES, add
+from tests.real.temporal_scenarios import SHORT_HISTORIES, add, pay
 from whyloop import Agent, AgentStatus
+from whyloop.errors import ApprovalError
 from whyloop.stores import SqliteStore
 from whyloop.temporal import AgentWorkflow, Start, workflow_id
 from whyloop.temporal.claims import LARGEST_PAYLOAD
@@ -93,6 +94,24 @@ def _costs(run) -> list[int]:  # type: ignore[no-untyped-def]
         if costs:
             costs[-1] += event.ByteSize()
     return costs
+
+
+async def test_a_pause_with_many_requests_continues_in_another_workflow_run(
+    short_histories: TemporalServer, store: SqliteStore
+) -> None:
+    agent = Agent(ScriptedModel([call("pay", {"amount": 5}), "Paid."]), [pay], name="cashier")
+    async with fleet(short_histories, store, [agent]) as here:
+        session = await here.session("cashier", "pause")
+        (question,) = (await session.send("Pay 5")).pending_calls
+        for _ in range(20):  # Each of them adds to the history.
+            with pytest.raises(ApprovalError):
+                await session.approve("unknown")
+        runs = await here.histories("pause")
+        await session.approve(question.id)
+        state = await asyncio.wait_for(session.resume(), 60)
+        await here.replay("pause")
+    assert state.status is AgentStatus.COMPLETED
+    assert len(runs) > 1
 
 
 class Held(SqliteStore):
