@@ -53,6 +53,9 @@ SEARCH_ATTRIBUTES = (STATUS, STOP_REASON, RULE, AGENT)
 FIRST_LOOK, LOOKS = timedelta(days=1), 5
 """A workflow that waits looks at the store after a day, and then after twice as long, up to a month."""
 
+MOST_EVENTS = 10_000
+"""A workflow that waits, and whose history has so many events, continues as a new one."""
+
 Begin = Callable[[Agent[Any, Any], AgentState, Outbox], Run]
 """A function that begins a run of a session."""
 
@@ -80,8 +83,7 @@ class AgentWorkflow:
         self._is_unreadable = False
         """True if a request was refused before the session was read."""
         self._reading = asyncio.Lock()
-        self._looks = 0
-        self._wakes = False
+        self._looks, self._wakes = 0, False
         self._stop = start.stop
         self._shown: AgentStatus | None = None
 
@@ -90,7 +92,12 @@ class AgentWorkflow:
         """Run the executions of the session until one has ended and no other has begun."""
         if start.version:
             await self._read(lease=start.lease)
-            self._refuse_missing_entries()
+            if self._version < start.version:
+                behind = (
+                    f"is at version {self._version} in the store, and its workflow continues from version"
+                )
+                advice = "restore the store, or terminate the workflow"
+                raise refusal(f"session {start.agent_id!r} {behind} {start.version}: {advice}", "StoreError")
         if start.lease is not None:
             self._run = await self._new_run(lambda agent, state, journal: Run(agent._setup, state, journal))
         while True:
@@ -107,7 +114,7 @@ class AgentWorkflow:
                 continue
             if self._has_ended:
                 return self._end()
-            if workflow.info().is_continue_as_new_suggested():
+            if self._is_over or workflow.info().is_continue_as_new_suggested():
                 self._continue_as_new()
 
     async def _wait(self) -> None:
@@ -116,8 +123,7 @@ class AgentWorkflow:
             await workflow.wait_condition(
                 lambda: (
                     self._run is not None
-                    or (not self._is_busy and (self._wakes or self._stop is not None))
-                    or (self._has_ended and not self._is_busy and workflow.all_handlers_finished())
+                    or (not self._is_busy and (self._wakes or self._stop is not None or self._is_over))
                 ),
                 timeout=FIRST_LOOK * 2 ** min(self._looks, LOOKS),
                 timeout_summary="a look at the store",
@@ -382,6 +388,12 @@ class AgentWorkflow:
         return self._state if self._run is None or self._outbox is None else self._outbox.state
 
     @property
+    def _is_over(self) -> bool:
+        """True if this workflow run can end: with the session, or because its history is long."""
+        is_long = workflow.info().get_current_history_length() >= MOST_EVENTS
+        return (self._has_ended or is_long) and workflow.all_handlers_finished()
+
+    @property
     def _has_ended(self) -> bool:
         if self._state is None:
             return self._is_unreadable  # The next look at the store says why.
@@ -396,16 +408,6 @@ class AgentWorkflow:
             and not self._is_settling
             and (run is None or run.state.status in (AgentStatus.PENDING, AgentStatus.IN_PROGRESS))
         )
-
-    def _refuse_missing_entries(self) -> None:
-        """Refuse a store that lacks entries of an earlier workflow run."""
-        if self._version < self._start.version:
-            raise refusal(
-                f"session {self._start.agent_id!r} is at version {self._version} in the store, and its "
-                f"workflow continues from version {self._start.version}: restore the store, or terminate the "
-                "workflow",
-                "StoreError",
-            )
 
     def _refuse_running(self) -> None:
         if self._is_running:
@@ -437,13 +439,12 @@ class AgentWorkflow:
         reason = str(outcome.stop_reason or "") if outcome else ""
         rule = outcome.resolved_by or "" if outcome else ""
         if self._start.searchable:
-            workflow.upsert_search_attributes(
-                [
-                    STATUS.value_set(str(state.status)),
-                    STOP_REASON.value_set(reason) if reason else STOP_REASON.value_unset(),
-                    RULE.value_set(rule) if rule else RULE.value_unset(),
-                    AGENT.value_set(self._start.agent),
-                ]
-            )
+            shown = [
+                STATUS.value_set(str(state.status)),
+                STOP_REASON.value_set(reason) if reason else STOP_REASON.value_unset(),
+                RULE.value_set(rule) if rule else RULE.value_unset(),
+                AGENT.value_set(self._start.agent),
+            ]
+            workflow.upsert_search_attributes(shown)
         if outcome is not None:
             workflow.set_current_details(f"**{state.status}** by {rule}: {outcome.reason}")
