@@ -15,8 +15,9 @@ from whyloop.cli.fleet import FleetSession
 from whyloop.errors import StoreError, StoreUnavailableError
 from whyloop.events import AgentEvent
 from whyloop.stores import SqliteStore
-from whyloop.temporal import TemporalSession
+from whyloop.temporal import Accepted, TemporalSession
 from whyloop.testing import ScriptedModel, call
+from whyloop.values.state import AgentState
 
 pytestmark = [pytest.mark.slow]
 
@@ -106,10 +107,27 @@ async def test_a_command_waits_until_temporal_is_back(
         server.start()
         state = await asyncio.wait_for(running, 60)
     assert state.status is AgentStatus.COMPLETED
-    assert note == (
-        f"  no answer from Temporal at {server.address} or from the store: the run is not lost, "
-        "and is shown as soon as there is one"
-    )
+    assert note == f"  no answer: the run continues when Temporal at {server.address} is back"
+
+
+async def test_a_command_ends_if_the_store_is_away(
+    server: TemporalServer, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unavailable(self: TemporalSession, accepted: Accepted) -> AgentState:
+        raise StoreUnavailableError("the store is missing")
+
+    async def unreadable(*_: object) -> AsyncIterator[object]:
+        for never in list[object]():
+            yield never
+        raise StoreUnavailableError("the store is missing")
+
+    monkeypatch.setattr(TemporalSession, "wait", unavailable)
+    monkeypatch.setattr("whyloop.broadcasting.feed.EventFeed.follow", unreadable)
+    async with fleet(server, store, [Agent(ScriptedModel(["Hi"]), name="worker")]) as here:
+        args = Namespace(temporal=server.address, namespace=None, task_queue=here.task_queue)
+        session = await FleetSession.open(store, "worker", args, None, None)
+        with pytest.raises(StoreUnavailableError, match="the store is missing"):
+            await asyncio.wait_for(session.send("Hello"), 30)
 
 
 async def test_a_server_answers_503_while_temporal_is_away_and_still_records_a_stop(

@@ -318,11 +318,10 @@ class FleetSession:
             try:
                 return await self._session.wait(accepted)
             except StoreUnavailableError:
+                if self._shown is None or self._shown._has_ended:
+                    raise  # The store is away, too.
                 if not is_noted:
-                    self._note(
-                        f"no answer from Temporal at {self._address} or from the store: the run is not lost, "
-                        "and is shown as soon as there is one"
-                    )
+                    self._note(f"no answer: the run continues when Temporal at {self._address} is back")
                 is_noted = True
                 await asyncio.sleep(SECONDS_UNTIL_AGAIN)
 
