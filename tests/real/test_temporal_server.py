@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.real.temporal import Fleet, TemporalServer, fleet
 from tests.server.support import Lab
 from whyloop import Agent, tool
+from whyloop.errors import SessionRunningError
 from whyloop.stores import SqliteStore
-from whyloop.temporal import TemporalEngine, engine as engines
+from whyloop.stores.records import RequestKey
+from whyloop.temporal import Accepted, TemporalEngine, TemporalSession, engine as engines
 from whyloop.testing import ScriptedModel, call
 
 pytestmark = [pytest.mark.slow]
@@ -188,3 +191,49 @@ async def test_a_request_that_is_repeated_before_a_worker_starts(
     assert advice in first.message
     assert second.status == status
     assert messages == ["Pay 5"]
+
+
+class Held(SqliteStore):
+    """A store that holds up the record of a request that came with a key."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.free = asyncio.Event()
+
+    async def append(self, *args: Any, key: RequestKey | None = None, **options: Any) -> str | None:
+        if key is not None:
+            await self.free.wait()
+        return await super().append(*args, key=key, **options)
+
+
+async def test_a_request_that_is_repeated_at_another_server_before_it_is_recorded(
+    temporal: TemporalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, refused, begun = TemporalSession.begin, asyncio.Event(), asyncio.Event()
+
+    async def noted(self: TemporalSession, *args: Any, **options: Any) -> Accepted:
+        try:
+            accepted = await begin(self, *args, **options)
+        except SessionRunningError:
+            refused.set()
+            raise
+        begun.set()
+        return accepted
+
+    monkeypatch.setattr(TemporalSession, "begin", noted)
+    monkeypatch.setattr("whyloop.server.requests.MOMENTS", 1)
+    async with Held(tmp_path / "held.db") as store, fleet(temporal, store, [cashier()]) as here:
+        path, headers = await lab_of(here).made(), {"idempotency-key": "one"}
+
+        def post() -> asyncio.Task[Any]:
+            body = {"text": "Pay 5"}
+            return asyncio.create_task(lab_of(here).post(f"{path}/messages", body, headers=headers))
+
+        first = post()
+        await asyncio.wait_for(begun.wait(), 20)
+        second = post()
+        await asyncio.wait_for(refused.wait(), 20)
+        store.free.set()
+        answers = await asyncio.wait_for(asyncio.gather(first, second), 20)
+    assert [answer.status for answer in answers] == [202, 202]
+    assert answers[0].json == answers[1].json

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from temporalio.client import Client
 
-from whyloop.errors import NoWorkerError, StoreUnavailableError
+from whyloop.errors import NoWorkerError, SessionRunningError, StoreUnavailableError
 from whyloop.logger import Logger
 from whyloop.stores.live import live
 from whyloop.stores.records import RequestKey, Summary
@@ -18,6 +18,7 @@ from whyloop.temporal.payloads import Accepted
 from whyloop.temporal.recovery import wake
 from whyloop.temporal.session import TASK_QUEUE, TemporalSession
 from whyloop.values.continuation import Budget
+from whyloop.values.state import AgentStatus
 
 SECONDS_FOR_A_WORKER = 30.0
 
@@ -61,8 +62,7 @@ class TemporalEngine:
             text: The question.
         """
         session = await self._session(summary)
-        async with self._in_time(_advice(key)):
-            return await self._recorded(session, await session.begin(text, key=key))
+        return await self._begin(session, session.begin(text, key=key), key)
 
     async def resume(
         self, summary: Summary, grant: Budget | None = None, key: RequestKey | None = None
@@ -73,8 +73,7 @@ class TemporalEngine:
             summary: The session as it is listed.
         """
         session = await self._session(summary)
-        async with self._in_time(_advice(key)):
-            return await self._recorded(session, await session.begin_resume(grant=grant, key=key))
+        return await self._begin(session, session.begin_resume(grant=grant, key=key), key)
 
     async def edit(
         self,
@@ -119,14 +118,27 @@ class TemporalEngine:
             searchable=self._searchable,
         )
 
-    async def _recorded(self, session: TemporalSession, accepted: Accepted) -> int:
+    async def _begin(
+        self, session: TemporalSession, beginning: Coroutine[Any, Any, Accepted], key: RequestKey | None
+    ) -> int:
         """Return the first version of an execution, as soon as it is in the store."""
-        identity = session.state.identity
-        with live(self._store).watching(session.agent_id, identity, accepted.version) as watcher:
+        async with self._in_time(_advice(key)):
+            try:
+                accepted = await beginning
+            except SessionRunningError:
+                if key is not None and session.state.status is not AgentStatus.IN_PROGRESS:
+                    # What has just begun may be the same request, which is known once it is recorded.
+                    await self._recorded(session, session.version)
+                raise
+            return await self._recorded(session, accepted.version)
+
+    async def _recorded(self, session: TemporalSession, before: int) -> int:
+        """Return the version after another, as soon as it is in the store."""
+        with live(self._store).watching(session.agent_id, session.state.identity, before) as watcher:
             while True:
                 watcher.changed.clear()
-                if (await self._store.read(session.agent_id, limit=0)).summary.version > accepted.version:
-                    return accepted.version + 1
+                if (await self._store.read(session.agent_id, limit=0)).summary.version > before:
+                    return before + 1
                 await watcher.changed.wait()
 
     @asynccontextmanager
