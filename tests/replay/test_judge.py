@@ -17,6 +17,7 @@ from whyloop import (
     CumulativeExecutionTimeLimit,
     ErrorPolicy,
     ExecutionTimeLimit,
+    FinishReason,
     FinishReasonCheck,
     Session,
     SlimAgentStateSerializer,
@@ -27,6 +28,7 @@ from whyloop import (
     tool,
 )
 from whyloop.errors import ConfigurationError, RateLimitError
+from whyloop.events import AgentEvent, AgentStepCompleted
 from whyloop.replay import Amounts, Recording, judge
 from whyloop.stores import MemoryStore
 from whyloop.testing import FakeClock, Reply, ScriptedModel, call, text
@@ -152,6 +154,31 @@ def test_a_rule_that_is_new_to_the_run_has_the_place_that_an_agent_gives_it() ->
     state = agent(*[look()] * 3, criteria=CostLimit("0.04")).run_sync("go")
     replay = judge(state, CostLimit("0.02"), CumulativeExecutionTimeLimit(0.5))
     assert replay.resolved_by == "CumulativeExecutionTimeLimit"
+
+
+def test_limits_of_the_run_and_of_the_session_each_have_their_own_place() -> None:
+    cut_off = text("It is", finish_reason=FinishReason.LENGTH)
+    built = agent(cut_off, max_steps=1, criteria=[StepsLimit(9, scope="session")])
+    state = built.run_sync("go")
+    assert state.outcome.resolved_by == "StepsLimit"
+    replay = judge(state, built.criteria)
+    assert [each.criterion for each in replay.outcomes[0].evaluations] == [
+        each.criterion for each in state.outcome.evaluations
+    ]
+    assert (replay.resolved_by, replay.differs) == ("StepsLimit", False)
+
+
+def test_a_stop_that_was_requested_before_the_wrap_up_leaves_the_end_to_the_limit() -> None:
+    built = agent(look(), max_steps=1, wrap_up=True)
+
+    @built.subscribe
+    def stop(event: AgentEvent) -> None:
+        if isinstance(event, AgentStepCompleted):
+            built.request_stop("enough")
+
+    state = built.run_sync("go")
+    assert (state.stop_reason, state.outcome.resolved_by) == ("steps_limit", "StepsLimit")
+    assert (judge(state).resolved_by, judge(state).differs) == ("StepsLimit", False)
 
 
 def test_a_longer_time_limit_does_not_invent_the_rest_of_an_interrupted_step() -> None:

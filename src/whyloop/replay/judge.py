@@ -79,7 +79,6 @@ class Rules:
         """The same, with the checks that every agent has."""
         self.names = frozenset(map(name_of, self.given.criteria))
         """The names of the rules."""
-        self._places = {name_of(rule): _place(rule) for rule in self.whole.criteria}
         self.replace_all = replace_all
         """True if no recorded evaluation counts."""
         self.strict = strict
@@ -112,29 +111,28 @@ class Rules:
             _raise_if_broken(criteria, outcome, state)
         if self.replace_all or recorded is None:
             return outcome
-        new = list(outcome.evaluations)
+        new = [
+            (_place(rule, e.criterion), e)
+            for rule, e in zip(criteria.criteria, outcome.evaluations, strict=True)
+        ]
+        old = _places_of(recorded.evaluations)
         # A rule takes the place of the recorded one, unless that is at another place in an agent.
-        names = [each.criterion for each in recorded.evaluations]
-        kept = {name for name in names if self._place_of(name) == _rank(name)}
-        fresh = deque([evaluation for evaluation in new if evaluation.criterion not in kept])
-        replaced = self.names.union([evaluation.criterion for evaluation in new])
-        new = [evaluation for evaluation in new if evaluation.criterion in kept]
+        places = {(place, evaluation.criterion) for place, evaluation in old}
+        fresh = deque([each for each in new if (each[0], each[1].criterion) not in places])
+        replaced = self.names.union([evaluation.criterion for _, evaluation in new])
         merged: list[ContinuationEvaluation] = []
-        for evaluation in recorded.evaluations:
+        for place, evaluation in old:
+            while fresh and fresh[0][0] < place:
+                merged.append(fresh.popleft()[1])
             name = evaluation.criterion
-            while fresh and self._place_of(fresh[0].criterion) < _rank(name):
-                merged.append(fresh.popleft())
             if name not in replaced:
                 merged.append(evaluation)
                 continue
-            merged += [each for each in new if each.criterion == name]
-            new = [each for each in new if each.criterion != name]
-        merged += fresh
+            merged += [each for at, each in new if (at, each.criterion) == (place, name)]
+            new = [(at, each) for at, each in new if (at, each.criterion) != (place, name)]
+        merged += [evaluation for _, evaluation in fresh]
         step = state.open_step or state.current_step
         return resolve(tuple(merged), step is not None and step.interrupted is not None, state.wrap_up)
-
-    def _place_of(self, name: str) -> int:
-        return self._places.get(name, _rank(name))  # An evaluation may have a name of its own.
 
 
 def _raise_if_broken(criteria: ContinuationCriteria, outcome: ContinuationOutcome, state: AgentState) -> None:
@@ -155,14 +153,29 @@ def _criteria_of(rule: Rule) -> Sequence[CriterionObject]:
     return [as_criterion(rule)]
 
 
-def _place(rule: CriterionObject) -> int:
-    """Return the position at which an agent evaluates a rule.
+def _place(rule: CriterionObject, name: str | None = None) -> int:
+    """Return the position at which an agent evaluates a rule, whose evaluation may have a name of its own.
 
     A rule about the whole session is among the developer's own.
     """
     if isinstance(rule, Limit) and rule.scope == "session":
         return len(_FIRST)
-    return _rank(name_of(rule))
+    return _rank(name or name_of(rule))
+
+
+def _places_of(
+    evaluations: Sequence[ContinuationEvaluation],
+) -> list[tuple[int, ContinuationEvaluation]]:
+    """Return recorded evaluations with the positions at which an agent evaluated their rules.
+
+    A rule that comes after one of the developer's own, or after a later one, is among the developer's own.
+    """
+    placed, last = [], 0
+    for evaluation in evaluations:
+        place = _rank(evaluation.criterion)
+        last = place if place >= last else len(_FIRST)
+        placed.append((last, evaluation))
+    return placed
 
 
 def _rank(name: str) -> int:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError
+from whyloop.rules.checks import StopRequestedCheck
 from whyloop.values.continuation import Budget, ContinuationDecision, ContinuationOutcome
 from whyloop.values.execution import AgentStatus, Execution
 from whyloop.values.failure import ErrorHandlingDecision, Failure
@@ -237,11 +238,15 @@ class _Refold:
         return following.wrap_up is not None and following.leg_started_at == step.leg_started_at
 
     def _judge(self, outcome: ContinuationOutcome, number: int | None, *, wraps_up: bool = False) -> None:
-        if wraps_up:
-            self.add(Judged(self.state.state_info.updated_at, outcome=outcome, step=number, wraps_up=True))
-            return
         at = self.state.state_info.updated_at
         stop = outcome.evaluation_for("StopRequestedCheck")
+        if wraps_up:
+            # A stop that it has was requested after that: it would not have wrapped up.
+            before = StopRequestedCheck().explain(self.state)
+            evaluations = [before if each is stop else each for each in outcome.evaluations]
+            outcome = replace(outcome, evaluations=tuple(evaluations))
+            self.add(Judged(at, outcome=outcome, step=number, wraps_up=True))
+            return
         if stop is not None and stop.decision is _FORBID and self.state.execution.stop_request is None:
             self.add(StopRequested(at, reason=stop.reason))
         self.add(Judged(at, outcome=outcome, step=number))
