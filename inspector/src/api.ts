@@ -2,6 +2,7 @@
 
 import { signal } from "@preact/signals";
 
+import { parse } from "./json";
 import { saved, savedAnswer } from "./saved";
 
 export type Status = "pending" | "in_progress" | "paused" | "completed" | "stopped" | "failed";
@@ -371,7 +372,7 @@ async function request<T>(path: string, options: RequestInit, server: Server): P
     throw new ApiError(0, "unreachable", "The server cannot be reached.");
   }
   if (answer.status === 401) refused.value = true;
-  if (answer.ok) return (await answer.json()) as T;
+  if (answer.ok) return parse(await answer.text()) as T;
   const problem = await answer.json().catch(() => null);
   const { type = "error", message = `The server answered ${answer.status}.` } = problem?.error ?? {};
   throw new ApiError(answer.status, type, message);

@@ -6,6 +6,7 @@ import { get, own, sessionPath } from "./api";
 import type { ApiError, Call, PendingCall, Server, SessionState, Step, Trace } from "./api";
 import { confirm, Overtaken } from "./dialogs";
 import { age, counted, statusWord } from "./format";
+import { parse } from "./json";
 import "./styles/decisions.css";
 
 const NAME = "whyloop.name";
@@ -89,7 +90,7 @@ export function edit(target: Target, question: PendingCall, others = 0): void {
         <PersonField target={target} />
       </>
     ),
-    run: () => decide(target, question, "approve", { arguments: JSON.parse(text.value) }),
+    run: () => decide(target, question, "approve", { arguments: parse(text.value) }),
   });
 }
 

@@ -3,6 +3,7 @@
 import { signal } from "@preact/signals";
 import type { UiMessage, View } from "whyloop-ui";
 import { get, sessionPath, type Server } from "./api";
+import { parse } from "./json";
 
 const PAGE = 200;
 
@@ -29,7 +30,7 @@ export class OlderMessages {
     return async (url, options) => {
       const answer = await request(url, options);
       if (!String(url).endsWith("/messages") || !answer.ok) return answer;
-      const stored: Page = await answer.json();
+      const stored = parse(await answer.text()) as Page;
       this.#latest = stored.next;
       return { ok: true, status: answer.status, json: async () => stored } as Response;
     };

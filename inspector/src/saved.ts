@@ -1,6 +1,7 @@
 /** A session that was saved as a file: the page holds its data, and requests nothing. */
 
 import type { Info, SentMessage, SessionState, Step, Trace, WholeStep } from "./api";
+import { parse } from "./json";
 
 type Stored = Step & {
   text: string | null;
@@ -36,7 +37,7 @@ export const saved: Saved | null = read();
 
 function read(): Saved | null {
   const element = document.getElementById("whyloop-saved");
-  return element ? (JSON.parse(element.textContent ?? "null") as Saved) : null;
+  return element ? (parse(element.textContent ?? "null") as Saved) : null;
 }
 
 /** Return what a server would answer; undefined if the file does not have it. */

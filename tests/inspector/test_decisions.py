@@ -19,9 +19,10 @@ from tests.inspector.conversations import (
 from tests.inspector.support import inspecting
 from tests.loop.test_recovery import crashed_too_often
 from tests.real.browser import SHARES_BROWSER
-from whyloop import Agent
+from whyloop import Agent, Session, tool
 from whyloop.server import Access
-from whyloop.testing import ScriptedModel
+from whyloop.stores import MemoryStore
+from whyloop.testing import ScriptedModel, call
 
 pytestmark = [pytest.mark.slow, *SHARES_BROWSER]
 
@@ -144,3 +145,32 @@ async def test_a_conversation_is_used_with_the_keyboard_alone() -> None:
                 break
         await inspector.page.keyboard.press("Enter")
         await expect_text(inspector, "All done.")
+
+
+async def test_a_long_number_is_shown_and_edited_without_rounding() -> None:
+    long = 2**60 + 1
+    paid: list[tuple[int, str]] = []
+
+    @tool(needs_approval=True)
+    def pay(account: int, memo: str) -> str:
+        """Pay an account."""
+        paid.append((account, memo))
+        return "paid"
+
+    agent = Agent(ScriptedModel([call("pay", {"account": long, "memo": "rent"}), "All done."]), [pay])
+    store = MemoryStore()
+    await (await Session.open(store, agent, "a", create=True)).send("Pay")
+    async with inspecting(store, agent) as inspector:
+        dialog = inspector.page.get_by_role("dialog")
+        await inspector.show(ROUTE)
+        await expect(inspector.page.locator(".call.waiting")).to_contain_text(str(long))
+        await press(inspector, "Approve")
+        await expect(dialog).to_contain_text(f'"account": {long}', use_inner_text=True)
+        await inspector.page.keyboard.press("Escape")
+        await press(inspector, "Edit")
+        field = dialog.locator("textarea").first
+        await expect(field).to_have_value(f'{{\n  "account": {long},\n  "memo": "rent"\n}}')
+        await field.fill(f'{{"account": {long}, "memo": "May"}}')
+        await dialog.locator("button[type=submit]").click()
+        await expect_text(inspector, "All done.")
+    assert paid == [(long, "May")]
