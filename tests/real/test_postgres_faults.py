@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime
 from typing import Any
 
@@ -435,3 +436,14 @@ async def test_a_fault_never_shows_the_password(postgres: PostgresServer) -> Non
         with pytest.raises(StoreUnavailableError, match="does not exist") as caught:
             await store.read("a")
     assert "hunter2" not in str(caught.value)
+
+
+async def test_an_address_without_a_server_is_told_in_whole_sentences() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+    store = PostgresStore(f"postgresql://ann:sesame@127.0.0.1:{port}/shop", timeout=5)
+    with pytest.raises(StoreUnavailableError) as caught:
+        await store.sessions()
+    await store.close()
+    assert "Connection refused. Stored sessions are safe" in str(caught.value)
+    assert "sesame" not in str(caught.value)

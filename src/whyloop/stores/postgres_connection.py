@@ -37,6 +37,8 @@ Pool = AsyncConnectionPool[AsyncConnection[Row]]
 
 # After the first release, new migrations are added at the end, and none is ever changed.
 MIGRATIONS = {"0001": Path(__file__).with_name("postgres_0001.sql").read_text(encoding="utf-8")}
+# A question to a person that libpq adds, in the middle of our sentence.
+_HINT = " Is the server running on that host and accepting TCP/IP connections?"
 
 # Settings of a connection, independent of the server's defaults: entries are durable on return, each
 # statement sees what was committed before it, and times come in UTC. Every statement here can follow an
@@ -229,7 +231,7 @@ class Connections:
         return kind(text.replace(str(parts["password"]), "…") if parts.get("password") else text)
 
     def _explained(self, error: Exception) -> tuple[type[StoreError], str]:
-        text = " ".join(str(error).split())
+        text = " ".join(str(error).split()).replace(_HINT, "")
         match error:
             case PoolClosed():
                 return StoreError, "cannot be used by this store, which was closed: make a new one"
