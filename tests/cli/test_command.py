@@ -131,6 +131,14 @@ def test_ctrl_c_ends_quietly(capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert run(capsys, "demo") == (130, "", "")
 
 
+def test_ctrl_c_before_the_command_runs_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("whyloop.cli._parser", interrupt)
+    assert main(["sessions"]) == 130
+
+
 @pytest.mark.parametrize("arguments", [["demo"], ["demo", "all", "--json"], ["demo", "--list"], []])
 def test_a_closed_pipe_causes_no_traceback(arguments: list[str]) -> None:
     reading, writing = os.pipe()

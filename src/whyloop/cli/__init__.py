@@ -421,9 +421,9 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # An old encoding costs an arrow, not the run.
-    parser = _parser()
-    args = parser.parse_args(argv)
     try:
+        parser = _parser()
+        args = parser.parse_args(argv)
         if args.command is None:
             sys.stdout.write(parser.format_help())
             code = 0
