@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
+from inspect import cleandoc
 from typing import Any
 from urllib.parse import quote
 
@@ -195,6 +196,9 @@ def _schemas(operations: Iterable[Operation]) -> dict[str, Any]:
     components[EventPage.__name__]["properties"]["events"]["items"] = {"$ref": _REFERENCE + "Envelope"}
     components[History.__name__]["properties"]["messages"]["items"] = {"$ref": _REFERENCE + "UiMessage"}
     components[Trace.__name__]["properties"]["steps"]["items"] = {"type": "object"}
+    for component in components.values():
+        if "description" in component:  # A docstring, whose indentation Python removes only since 3.13.
+            component["description"] = cleandoc(component["description"])
     schemas: dict[str, Any] = {**components}
     return schemas | _published("Envelope", "envelope") | _published("UiMessage", "ui_message")
 
