@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,7 @@ def test_a_bad_session_and_a_rule_that_raises_are_reported_and_the_rest_continue
 ) -> None:
     for number in range(3):
         recorded(f"run-{number}", number + 1)
-    with sqlite3.connect("whyloop.db") as database:
+    with closing(sqlite3.connect("whyloop.db")) as database, database:
         database.execute("update entries set body = '{}' where rowid = (select min(rowid) from entries)")
     (tmp_path / "picky.py").write_text("def picky(state): return 1 // (state.execution.step_count - 4) < 5\n")
     code, out, err = run(capsys, "what-if", "--all", "--criteria", "picky:picky")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -179,4 +179,5 @@ async def test_processes_that_extend_one_log_overwrite_nothing(tmp_path: Path) -
         for name in names:
             entries = (await store.read(name)).entries
             assert [entry.split()[:2] for entry in entries[1:]] == [[name, str(n)] for n in range(1, 201)]
-    assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

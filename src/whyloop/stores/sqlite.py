@@ -112,10 +112,10 @@ ORDER BY workflow_since, number LIMIT ?
 # If the lease is not held, a stop request waits or the entry before is missing, the checksum is NULL; if the
 # entry exists, its place is taken. Both are refused, and the transaction finds out why.
 _ADD_ENTRY_UNDER_LEASE = """
-INSERT INTO entries (place, body, checksum) VALUES (?1, ?2, (
-    SELECT ?3 FROM sessions
-    WHERE number = ?4 AND leases = ?5 AND lease_owner IS NOT NULL AND stop_request IS NULL
-        AND EXISTS (SELECT 1 FROM entries WHERE place = ?1 - 1)
+INSERT INTO entries (place, body, checksum) VALUES (?, ?, (
+    SELECT ? FROM sessions
+    WHERE number = ? AND leases = ? AND lease_owner IS NOT NULL AND stop_request IS NULL
+        AND EXISTS (SELECT 1 FROM entries WHERE place = ?)
 ))
 """
 _LONGEST_JOURNAL = 2**32 - 1
@@ -243,8 +243,8 @@ class SqliteStore(Store):
             last = summary.version if limit is None else min(summary.version, first + limit - 1)
             rows = db.execute(
                 "SELECT place & 0xFFFFFFFF, body, checksum FROM entries "
-                "WHERE place > (?1 << 32) + ?2 AND place < (?1 + 1) << 32 ORDER BY place LIMIT ?3",
-                (number, first - 1, most),
+                "WHERE place >= ? AND place < ? ORDER BY place LIMIT ?",
+                (_place_of(number, first), _place_of(number + 1), most),
             ).fetchall()
             if len(rows) != max(0, last + 1 - first):
                 raise ValueError(
@@ -270,11 +270,19 @@ class SqliteStore(Store):
             number = _number(db, agent_id)
             row = db.execute(
                 "SELECT place & 0xFFFFFFFF, checksum, execution_id, seq, step_count, message_count, state "
-                "FROM checkpoints WHERE place > ?1 << 32 AND place < (?1 + 1) << 32 "
-                "AND (?2 IS NULL OR execution_id = ?2) AND (?3 IS NULL OR seq <= ?3) "
-                "AND (?4 IS NULL OR step_count <= ?4) AND (?5 IS NULL OR message_count <= ?5) "
+                "FROM checkpoints WHERE place > :first AND place < :last "
+                "AND (:execution IS NULL OR execution_id = :execution) AND (:seq IS NULL OR seq <= :seq) "
+                "AND (:steps IS NULL OR step_count <= :steps) "
+                "AND (:messages IS NULL OR message_count <= :messages) "
                 "ORDER BY place DESC LIMIT 1",
-                (number, execution_id, seq, step_count, message_count),
+                {
+                    "first": _place_of(number),
+                    "last": _place_of(number + 1),
+                    "execution": execution_id,
+                    "seq": seq,
+                    "steps": step_count,
+                    "messages": message_count,
+                },
             ).fetchone()
             if row is None:
                 return None
@@ -521,8 +529,9 @@ WHERE status = 'in_progress' OR (status = 'paused' AND waiting = 0) ORDER BY upd
         """Append an entry with a single statement; False if that was refused."""
         number, leases = divmod(lease.token, 1 << _LEASE_BITS)
         seq = after + 1
+        place = _place_of(number, seq)
         try:
-            values = ((number << 32) + seq, body, _checksum(number, seq, body), number, leases)
+            values = (place, body, _checksum(number, seq, body), number, leases, place - 1)
         except UnicodeEncodeError:
             return False
         done = await self._writes.insert(_ADD_ENTRY_UNDER_LEASE, values)
@@ -629,7 +638,7 @@ def _add(
 ) -> None:
     """Add entries with their checkpoints, and the key under which they were added."""
     for seq, entry in enumerate(entries, after + 1):
-        place, body, checkpoint = (number << 32) + seq, entry.body, entry.checkpoint
+        place, body, checkpoint = _place_of(number, seq), entry.body, entry.checkpoint
         db.execute("INSERT INTO entries VALUES (?, ?, ?)", (place, body, _checksum(number, seq, body)))
         if checkpoint is not None:
             checksum = _checkpoint_checksum(number, seq, checkpoint)
@@ -640,10 +649,17 @@ def _add(
         db.execute("INSERT INTO keys VALUES (?, ?, ?, ?)", row)
 
 
+def _place_of(number: int, seq: int = 0) -> int:
+    """Return the place of an entry among those of all sessions; 0 is before a session's first."""
+    return (number << 32) + seq
+
+
 def _delete(db: sqlite3.Connection, number: int) -> None:
     db.executemany(_REMOVE_LABEL, _stored_labels(db, number))
     for table in ("entries", "checkpoints"):
-        db.execute(f"DELETE FROM {table} WHERE place > ?1 << 32 AND place < (?1 + 1) << 32", (number,))
+        db.execute(
+            f"DELETE FROM {table} WHERE place > ? AND place < ?", (_place_of(number), _place_of(number + 1))
+        )
     for table in ("keys", "claims", "summaries"):
         db.execute(f"DELETE FROM {table} WHERE session = ?", (number,))
     db.execute("DELETE FROM sessions WHERE number = ?", (number,))
@@ -851,10 +867,10 @@ def _is_recent(db: sqlite3.Connection, updated_after: int) -> bool:
 _SPAN = """
 SELECT
     (SELECT count(*) FROM (
-        SELECT 1 FROM labels WHERE label = ?1 AND started_at > ?2 AND started_at <= ?3 LIMIT ?4
+        SELECT 1 FROM labels WHERE label = :label AND started_at > :since AND started_at <= :end LIMIT :most
     )),
-    (SELECT min(started_at) FROM labels WHERE label = ?1 AND started_at > ?2),
-    (SELECT max(started_at) FROM labels WHERE label = ?1 AND started_at <= ?3)
+    (SELECT min(started_at) FROM labels WHERE label = :label AND started_at > :since),
+    (SELECT max(started_at) FROM labels WHERE label = :label AND started_at <= :end)
 """
 
 
@@ -865,7 +881,8 @@ def _plan(
     if len(labels) > 1:
         most, counts = _COUNTED // len(labels), {}
         for label in labels:
-            counts[label], oldest, newest = db.execute(_SPAN, (label, since, end[0], most)).fetchone()
+            span = {"label": label, "since": since, "end": end[0], "most": most}
+            counts[label], oldest, newest = db.execute(_SPAN, span).fetchone()
             if not counts[label]:
                 return [label], 0, (0, "")
             since, end = max(since, oldest - 1), min(end, (newest + 1, ""))

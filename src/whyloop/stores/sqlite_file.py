@@ -205,6 +205,8 @@ class SqliteFile(Forked):
             raise StoreError(f"this store ({self.path}) has been closed: open a new one")
         with _OPENING:
             self._db = self._connect(self.path)
+        self._at_end = finalize(self, self._db.close)  # A store may become garbage without being closed.
+        self._at_end.atexit = False
         return self._db
 
     def close(self) -> None:
@@ -223,6 +225,7 @@ class SqliteFile(Forked):
     def _disconnect(self) -> None:
         db, self._db = self._db, None
         if db is not None:
+            self._at_end.detach()
             with suppress(sqlite3.Error):
                 db.close()
 
