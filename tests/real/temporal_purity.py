@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import os
 import random
@@ -38,7 +39,7 @@ _C_FUNCTIONS = {
         threading.get_ident,
     )
 }
-_LOCKS = {id(threading.Lock), id(threading._allocate_lock), id(threading._start_new_thread)}  # type: ignore[attr-defined]
+_LOCKS = {id(threading.Lock), id(_thread.allocate_lock), id(_thread.start_new_thread)}
 _READS_NOW = {"now", "utcnow", "today"}
 _PYTHON_FUNCTIONS = {
     function.__code__
