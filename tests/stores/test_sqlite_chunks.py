@@ -7,8 +7,8 @@ import logging
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -35,11 +35,8 @@ async def until(done: Callable[[], object]) -> None:
             await asyncio.sleep(0.005)
 
 
-@contextmanager
-def file_of(folder: Path) -> Iterator[sqlite3.Connection]:
-    db = sqlite3.connect(folder / "s.db-chunks", isolation_level=None)
-    yield db
-    db.close()
+def file_of(folder: Path) -> closing[sqlite3.Connection]:
+    return closing(sqlite3.connect(folder / "s.db-chunks", isolation_level=None))
 
 
 def rows(folder: Path, table: str) -> int:
