@@ -39,6 +39,7 @@ _C_FUNCTIONS = {
         threading.get_ident,
     )
 }
+# From Python 3.13 on a lock is a type, whose calls the watch does not see.
 _LOCKS = {id(threading.Lock), id(_thread.allocate_lock), id(_thread.start_new_thread)}
 _READS_NOW = {"now", "utcnow", "today"}
 _PYTHON_FUNCTIONS = {

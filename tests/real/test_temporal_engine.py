@@ -45,7 +45,7 @@ async def test_temporal_runs_a_session_like_the_local_loop(
         (lambda: str(time.monotonic()), "time.monotonic"),
         (lambda: str(random.random()), "random.random"),
         (lambda: os.environ.get("HOME", ""), "os.environ"),
-        (lambda: str(threading.Lock()), "threading.Lock"),
+        (lambda: threading.Thread(target=print).name, "threading.Thread"),
     ],
     ids=["id", "date", "clock", "random", "environment", "thread"],
 )
