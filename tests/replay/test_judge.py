@@ -318,6 +318,20 @@ async def test_a_denial_after_a_long_pause_does_not_cross_a_new_deadline() -> No
     assert (replay.stop_reason, replay.stopped_at) == ("completed", 2)
 
 
+async def test_a_wait_that_a_deadline_cut_off_and_a_person_resumed_is_judged_as_recorded() -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock=clock)
+    model = ScriptedModel([RateLimitError("busy", retry_after=60), "done"])
+    built = Agent(model, clock=clock, timeout=5, error_policy=ErrorPolicy.retry_all())
+    session = await Session.open(store, built, "a", create=True)
+    assert (await session.send("go")).stop_reason == "time_limit"
+    assert (await session.resume()).stop_reason == "completed"
+    recording = await Recording.read(store, "a")
+    replay = judge(recording, built.criteria, replace_all=True)
+    assert (replay.stop_reason, replay.differs) == ("completed", False)
+    assert judge(recording, ExecutionTimeLimit(3)).stop_reason == "time_limit"
+
+
 def test_a_step_that_does_not_say_when_its_leg_began_belongs_to_the_same_leg() -> None:
     snapshot = six_steps().to_dict()
     for step in snapshot["steps"]:

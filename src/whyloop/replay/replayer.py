@@ -330,8 +330,8 @@ class Replayer:
         """Wait for a provider, unless a deadline ends the wait."""
         execution = self.state.execution
         until = execution.wait_until or recorded.at
-        deadline = self.rules.deadline(self.state, until)
-        if deadline is None or deadline > min(until, recorded.at):
+        deadline = self._deadline(until, 0.0, min(until, recorded.at) + JUST_AFTER)
+        if deadline is None:
             self._apply(recorded)
             return False
         at = deadline + JUST_AFTER
