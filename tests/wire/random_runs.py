@@ -264,11 +264,13 @@ class Scene:
 
     def _decide(self, number: int) -> None:
         """Decide the first question, and send the events of that as a session does."""
-        pending = self.state.pending_calls[0].id
-        edited = {"value": "edited"} if number % 3 == 2 else None
+        pending = self.state.pending_calls[0]
         verdict = [Verdict.APPROVED, Verdict.DENIED, Verdict.EDITED][number % 3]
+        if verdict is Verdict.EDITED and not pending.call_id:
+            verdict = Verdict.APPROVED  # A question about the run has no arguments.
+        edited = {"value": "edited"} if verdict is Verdict.EDITED else None
         reason = "no \ud800" if verdict is Verdict.DENIED else None
-        made = decide(self.state, pending, verdict, "ada", self.clock.now(), reason, edited)
+        made = decide(self.state, pending.id, verdict, "ada", self.clock.now(), reason, edited)
         self.runs.append(list(read_back(self.state, made)))
         self.state = self.journal.record(made, self.state)
 
