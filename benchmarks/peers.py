@@ -2,16 +2,25 @@
 
 Each peer gets a model without a network, the same tool and no limit that matters, and is asked in
 its plain way: no streaming, no listener, no trace, no telemetry. Only the run is timed.
+
+`python -m benchmarks.peers MODULE STEPS …` measures one framework, whyloop included, in a process
+of its own: what another framework has imported slows down every garbage collection.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
+import statistics
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from typing import Any
+
+from benchmarks.work import whyloop_step
 
 Run = Callable[[int], Awaitable[float]]
 ARGUMENTS = '{"key": "alpha", "limit": 3}'
@@ -229,18 +238,28 @@ _PEERS: tuple[tuple[str, str, str, Run], ...] = (
 )
 
 
-def installed_peers() -> list[tuple[str, Run]]:
-    """Each peer that can be imported: its name with its version, and what runs it.
-
-    What runs it takes the number of steps and returns microseconds a step.
-    """
+def installed_peers() -> list[tuple[str, str]]:
+    """Each peer that can be imported: the name of its module, and its name with its version."""
     found = []
-    for name, module, distribution, run in _PEERS:
+    for name, module, distribution, _ in _PEERS:
         if find_spec(module) is None:
             continue
         try:
             version = metadata.version(distribution)
         except metadata.PackageNotFoundError:  # Something else that happens to have the name.
             continue
-        found.append((f"{name} {version}", run))
+        found.append((module, f"{name} {version}"))
     return found
+
+
+async def measure(module: str, steps: int) -> float:
+    """Return the median of some runs of this length, in microseconds a step."""
+    run = {name: run for _, name, _, run in _PEERS}.get(module, whyloop_step)
+    if steps <= 100:
+        await run(steps)  # Warm up.
+    return statistics.median([await run(steps) for _ in range(5 if steps <= 100 else 1)])
+
+
+if __name__ == "__main__":
+    _module, *_lengths = sys.argv[1:]
+    print(json.dumps([asyncio.run(measure(_module, int(steps))) for steps in _lengths]))

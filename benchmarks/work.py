@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 
 from benchmarks.bare import BareModel, bare_run
@@ -59,6 +60,17 @@ async def run_whyloop(agent: Agent, steps: int) -> AgentState:
     if not all(step.outcome and len(step.outcome.evaluations) == 8 for step in state.steps):
         raise RuntimeError("the trace is not complete")
     return state
+
+
+async def whyloop_step(steps: int) -> float:
+    """Return the microseconds a step of one session."""
+    agent = make_agent(steps)
+    started = time.perf_counter()
+    state = await agent.run("go")
+    seconds = time.perf_counter() - started
+    if state.step_count != steps:
+        raise RuntimeError(state.explain())
+    return seconds / steps * 1e6
 
 
 async def run_bare(model: BareModel, steps: int) -> list[dict[str, object]]:
