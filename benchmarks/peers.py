@@ -4,7 +4,8 @@ Each peer gets a model without a network, the same tool and no limit that matter
 its plain way: no streaming, no listener, no trace, no telemetry. Only the run is timed.
 
 `python -m benchmarks.peers MODULE STEPS …` measures one framework, whyloop included, in a process
-of its own: what another framework has imported slows down every garbage collection.
+of its own: what another framework has imported slows down every garbage collection. The module
+`plain` is whyloop without a listener and without limits, asked as the peers are.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from importlib import import_module, metadata
 from importlib.util import find_spec
 from typing import Any
 
-from benchmarks.work import whyloop_step
+from benchmarks.work import plain_step, whyloop_step
 
 Run = Callable[[int], Awaitable[float]]
 ARGUMENTS = '{"key": "alpha", "limit": 3}'
@@ -253,11 +254,17 @@ def installed_peers() -> list[tuple[str, str]]:
 
 
 async def measure(module: str, steps: int) -> float:
-    """Return the median of some runs of this length, in microseconds a step."""
-    run = {name: run for _, name, _, run in _PEERS}.get(module, whyloop_step)
-    if steps <= 100:
-        await run(steps)  # Warm up.
-    return statistics.median([await run(steps) for _ in range(5 if steps <= 100 else 1)])
+    """Return the median of the runs of this length that two seconds allow, in microseconds a step.
+
+    The first run warms up, and counts only if it took all of that time.
+    """
+    runs = {name: run for _, name, _, run in _PEERS} | {"whyloop": whyloop_step, "plain": plain_step}
+    run = runs[module]
+    until = time.perf_counter() + 2
+    costs = [await run(steps)]
+    while time.perf_counter() < until:
+        costs.append(await run(steps))
+    return statistics.median(costs[1:] or costs)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,15 @@ async def run_whyloop(agent: Agent, steps: int) -> AgentState:
 
 async def whyloop_step(steps: int) -> float:
     """Return the microseconds a step of one session."""
-    agent = make_agent(steps)
+    return await _timed(make_agent(steps), steps)
+
+
+async def plain_step(steps: int) -> float:
+    """Return the microseconds a step of one session without a listener and without limits that matter."""
+    return await _timed(Agent(ScriptedModel(script(steps)), [lookup], max_steps=NO_LIMIT), steps)
+
+
+async def _timed(agent: Agent, steps: int) -> float:
     started = time.perf_counter()
     state = await agent.run("go")
     seconds = time.perf_counter() - started
