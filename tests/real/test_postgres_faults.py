@@ -28,8 +28,9 @@ from whyloop.errors import (
     StoreUnavailableError,
 )
 from whyloop.stores import PostgresStore
-from whyloop.stores.records import Entry, Lease, RequestKey, Summary
+from whyloop.stores.records import Lease, RequestKey, Summary
 from whyloop.values.state import AgentStatus
+from whyloop.wire.journal import Entry
 
 psycopg = pytest.importorskip("psycopg", reason='these tests need a driver: pip install "whyloop[postgres]"')
 

@@ -13,10 +13,11 @@ from msgspec.structs import replace
 from tests.real.postgres import PostgresServer
 from whyloop.stores.listing import labels_of, wanted_labels
 from whyloop.stores.memory import MemoryStore
-from whyloop.stores.records import Entry, SessionFilter, Summary
+from whyloop.stores.records import SessionFilter, Summary
 from whyloop.stores.store import Store
 from whyloop.values.continuation import StopReason
 from whyloop.values.state import AgentStatus
+from whyloop.wire.journal import Entry
 
 psycopg = pytest.importorskip("psycopg", reason='these tests need a driver: pip install "whyloop[postgres]"')
 pytest.importorskip("psycopg_pool", reason='these tests need a pool: pip install "whyloop[postgres]"')

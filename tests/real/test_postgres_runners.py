@@ -17,8 +17,9 @@ import pytest
 from tests.real.postgres import PostgresServer
 from tests.real.postgres_proxy import Proxy
 from whyloop.errors import LeaseLostError, SessionRunningError
-from whyloop.stores.records import Entry, Lease, Summary
+from whyloop.stores.records import Lease, Summary
 from whyloop.values.state import AgentStatus
+from whyloop.wire.journal import Entry
 
 psycopg = pytest.importorskip("psycopg", reason='these tests need a driver: pip install "whyloop[postgres]"')
 pytest.importorskip("psycopg_pool", reason='these tests need a pool: pip install "whyloop[postgres]"')

@@ -24,10 +24,11 @@ from whyloop.errors import (
     StoreError,
 )
 from whyloop.loop.world import Clock
-from whyloop.stores.records import Checkpoint, Entry, RequestKey, SessionFilter, Summary
+from whyloop.stores.records import RequestKey, SessionFilter, Summary
 from whyloop.testing.store_checks import Check
 from whyloop.testing.store_conformance import CHECKS
 from whyloop.values.state import AgentStatus
+from whyloop.wire.journal import Checkpoint, Entry
 
 psycopg = pytest.importorskip("psycopg", reason='these tests need a driver: pip install "whyloop[postgres]"')
 pytest.importorskip("psycopg_pool", reason='these tests need a pool: pip install "whyloop[postgres]"')

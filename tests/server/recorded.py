@@ -12,13 +12,12 @@ from whyloop.stores import Store
 from whyloop.stores.listing import summary_of
 from whyloop.stores.live import live
 from whyloop.stores.reading import read_end
-from whyloop.stores.records import Entry, entries_of
 from whyloop.values.judgement import Judged
 from whyloop.values.state import AgentState
 from whyloop.values.step_transitions import Answered, AnyTransition, Closed
 from whyloop.values.transitions import Begun, Created, Queried, Resumed
 from whyloop.wire.envelope import BroadcastConfig, envelope
-from whyloop.wire.journal import encode_entry
+from whyloop.wire.journal import Entry, encode_entry, entries_of
 from whyloop.wire.view import chunk_received
 
 NOW = datetime(2026, 1, 16, 10, tzinfo=UTC)

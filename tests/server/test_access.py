@@ -12,8 +12,9 @@ from starlette.requests import HTTPConnection
 from tests.server.support import EVERY, Client, Lab, agent_with
 from whyloop.server import Access
 from whyloop.stores import Entry, MemoryStore, Store
-from whyloop.stores.records import Checkpoint, Stored
+from whyloop.stores.records import Stored
 from whyloop.testing import Reply, call
+from whyloop.wire.journal import Checkpoint
 
 ANN, BOB = {"x-user": "ann"}, {"x-user": "bob"}
 

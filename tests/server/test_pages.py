@@ -35,7 +35,7 @@ from whyloop.wire.ui import canonical_messages
 @pytest.fixture
 def checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short sessions have checkpoints too."""
-    monkeypatch.setattr("whyloop.stores.records.STEPS_PER_CHECKPOINT", 3)
+    monkeypatch.setattr("whyloop.wire.journal.STEPS_PER_CHECKPOINT", 3)
 
 
 def whole_history(state: AgentState) -> list[Json]:

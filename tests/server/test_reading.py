@@ -27,7 +27,7 @@ from whyloop.wire.journal import state_of
 async def test_every_version_can_be_read_from_a_checkpoint_on(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("whyloop.stores.records.STEPS_PER_CHECKPOINT", 3)
+    monkeypatch.setattr("whyloop.wire.journal.STEPS_PER_CHECKPOINT", 3)
     store = MemoryStore()
     await any_session(store, seed)
     texts = (await store.read("a")).entries

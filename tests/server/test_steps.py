@@ -55,7 +55,7 @@ class Cuts(Hook):
 async def test_the_request_of_every_step_is_the_one_that_the_model_got(
     options: dict[str, Any], checkpoint: int, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("whyloop.stores.records.STEPS_PER_CHECKPOINT", checkpoint)
+    monkeypatch.setattr("whyloop.wire.journal.STEPS_PER_CHECKPOINT", checkpoint)
     agent = scripted(
         call("echo", {"value": "x"}, "Let me see."),
         ModelError("overloaded", status=503),

@@ -26,14 +26,13 @@ from whyloop.imports.opentelemetry import OpenTelemetryLog
 from whyloop.imports.swe_agent import SweAgentLog
 from whyloop.stores.listing import summary_of
 from whyloop.stores.reading import FORMAT as OWN_FORMAT
-from whyloop.stores.records import Entry, entries_of
 from whyloop.stores.store import Store
 from whyloop.values import encoding
 from whyloop.values.redaction import DEFAULT_REDACTION, redacted
 from whyloop.values.scalars import utc_now
 from whyloop.values.state import AgentState
 from whyloop.values.text import printable, shortened
-from whyloop.wire.journal import state_of
+from whyloop.wire.journal import Entry, entries_of, state_of
 
 Source = str | PathLike[str] | Iterable[str]
 """The path of a file, or the lines of one."""

@@ -11,10 +11,11 @@ from whyloop.logger import Logger
 from whyloop.stores.listing import is_listed_alike, summary_of
 from whyloop.stores.live import Live
 from whyloop.stores.reading import Reading
-from whyloop.stores.records import Lease, RequestKey, entries_of
+from whyloop.stores.records import Lease, RequestKey
 from whyloop.stores.store import Store
 from whyloop.values.state import AgentState
 from whyloop.values.step_transitions import AnyTransition
+from whyloop.wire.journal import entries_of
 
 
 class SessionJournal:

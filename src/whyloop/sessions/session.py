@@ -31,7 +31,7 @@ from whyloop.sessions.journal import Heartbeat, SessionJournal
 from whyloop.stores.listing import summary_of
 from whyloop.stores.live import Live, live
 from whyloop.stores.reading import Reading, read_session
-from whyloop.stores.records import Entry, Lease, RequestKey, Summary, checked_id
+from whyloop.stores.records import Lease, RequestKey, Summary, checked_id
 from whyloop.stores.store import Store
 from whyloop.values.continuation import Budget
 from whyloop.values.messages import Message
@@ -40,7 +40,7 @@ from whyloop.values.state import UNNAMED_PERSON, AgentState, AgentStatus
 from whyloop.values.text import shortened
 from whyloop.values.transitions import Created
 from whyloop.wire.envelope import BroadcastConfig, envelope
-from whyloop.wire.journal import encode_entry
+from whyloop.wire.journal import entries_of
 
 LEASE_SECONDS = 30.0
 
@@ -412,5 +412,5 @@ async def store_new_session(
     nothing = AgentState.before_creation(new_id() if agent_id is None else agent_id)
     state = created.apply_to(nothing)
     summary = summary_of(state)
-    await store.create(summary, [Entry(encode_entry([created], nothing))], key=key)
+    await store.create(summary, entries_of([created], nothing), key=key)
     return Reading(summary, state, 1)

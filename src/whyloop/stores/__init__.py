@@ -20,9 +20,7 @@ from whyloop.errors import (
 from whyloop.stores.live import ChunkReceiver
 from whyloop.stores.memory import MemoryStore
 from whyloop.stores.records import (
-    Checkpoint,
     Chunk,
-    Entry,
     Lease,
     OpenWorkflow,
     Page,
@@ -36,6 +34,7 @@ from whyloop.stores.sqlite import SqliteStore
 from whyloop.stores.store import Store, pages
 from whyloop.values.state import AgentStatus
 from whyloop.values.text import shortened
+from whyloop.wire.journal import Checkpoint, Entry
 
 if TYPE_CHECKING:
     from whyloop.stores.postgres import PostgresStore

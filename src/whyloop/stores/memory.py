@@ -26,9 +26,7 @@ from whyloop.errors import (
 from whyloop.stores.listing import cursor_of, labels_of, position, search_terms, tallies_of, wanted_labels
 from whyloop.stores.live import ChunkReceiver, Deliver
 from whyloop.stores.records import (
-    Checkpoint,
     Chunk,
-    Entry,
     Lease,
     OpenWorkflow,
     Page,
@@ -49,6 +47,7 @@ from whyloop.stores.store import UNATTENDED, Store
 from whyloop.values.encoding import jsonable
 from whyloop.values.scalars import utc_now
 from whyloop.values.state import AgentStatus
+from whyloop.wire.journal import Checkpoint, Entry
 
 
 class MemoryStore(Store):

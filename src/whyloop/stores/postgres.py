@@ -38,9 +38,7 @@ from whyloop.stores.listing import (
 from whyloop.stores.live import ChunkReceiver, Deliver, finish
 from whyloop.stores.postgres_connection import Connections, OwnConnection, PostgresReceiver, Row, filled
 from whyloop.stores.records import (
-    Checkpoint,
     Chunk,
-    Entry,
     Lease,
     OpenWorkflow,
     Page,
@@ -63,6 +61,7 @@ from whyloop.stores.store import UNATTENDED, Store
 from whyloop.values.continuation import StopReason
 from whyloop.values.state import AgentStatus
 from whyloop.values.text import clean
+from whyloop.wire.journal import Checkpoint, Entry
 
 # Choosing the rarest label must not take longer than reading it, so at most this many rows are counted.
 COUNTED = 1_000

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from whyloop.errors import ConfigurationError, ConflictError, SessionNotFoundError, SnapshotError
 from whyloop.rules.criteria import fork_transitions
 from whyloop.stores.live import reading_turns
-from whyloop.stores.records import Checkpoint, Entry, Stored, Summary, checked_id, entries_of
+from whyloop.stores.records import Stored, Summary, checked_id
 from whyloop.values.decisions import fork_questions
 from whyloop.values.log import Log
 from whyloop.values.scalars import new_id, utc_now
@@ -32,10 +32,12 @@ from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.text import counted, shortened
 from whyloop.values.transitions import Forked, apply
 from whyloop.wire.journal import (
+    Checkpoint,
+    Entry,
     JournalEntry,
     decode_entries,
     decode_head,
-    encode_entry,
+    entries_of,
     fold,
     no_garbage_collection,
     state_of,
@@ -365,7 +367,7 @@ async def fork_session(
         key=key,
     )
     transitions = fork_transitions(state, fork)
-    return reduce(apply, transitions, state), [*copied, Entry(encode_entry(transitions, state))]
+    return reduce(apply, transitions, state), [*copied, *entries_of(transitions, state)]
 
 
 def _refuse_step(step: int, state: AgentState, at_end: bool) -> None:

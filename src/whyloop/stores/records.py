@@ -1,4 +1,4 @@
-"""The records that pass between a store and its callers, how they are made, and the keys of claims.
+"""The records that pass between a store and its callers, and the keys of claims.
 
 A claim is a large payload of an engine. A store keeps it for a session under the digest of its bytes.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Protocol
@@ -17,11 +17,8 @@ from msgspec import Struct
 from whyloop.errors import ConfigurationError, StoreError
 from whyloop.values.continuation import StopReason
 from whyloop.values.scalars import Count, Moment, Seconds
-from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.step_transitions import Answered, AnyTransition, ModelFailed
+from whyloop.values.state import AgentStatus
 from whyloop.values.text import clean, shortened
-from whyloop.values.transitions import Queried
-from whyloop.wire.journal import STEPS_PER_CHECKPOINT, encode_entry, encode_head
 
 LONGEST_ID = 500
 LONGEST_KEY = 255
@@ -32,34 +29,6 @@ class Watch(Protocol):
     """A clock that says the time, by which leases lapse and decisions are dated."""
 
     def now(self) -> datetime: ...
-
-
-class Checkpoint(Struct, frozen=True, gc=False):
-    """A position in a journal at which reading can start, with the state there without its history.
-
-    A checkpoint belongs to one entry, and describes the session before that entry. Its seq is the
-    number before that of the entry's first envelope.
-    """
-
-    execution_id: str
-    """The execution whose envelopes start here."""
-    seq: int
-    """The number of the execution's last envelope before the entry."""
-    step_count: int
-    """The number of steps that the session has before the entry."""
-    message_count: int
-    """The number of messages that the session has before the entry."""
-    state: str
-    """The session before the entry, as JSON text that a store does not read."""
-
-
-class Entry(Struct, frozen=True, gc=False):
-    """One append to a journal: transitions as JSON text that a store does not read."""
-
-    body: str
-    """The transitions, as JSON text."""
-    checkpoint: Checkpoint | None = None
-    """The state before the entry, if reading can start here."""
 
 
 class RequestKey(Struct, frozen=True, gc=False):
@@ -314,47 +283,6 @@ def check_workflow(engine: object, workflow: object) -> None:
                 f"invalid {name} {shortened(repr(text), 80)}: use text, without NUL and without unpaired "
                 "surrogates"
             )
-
-
-# From transitions to entries
-
-
-def entries_of(transitions: Sequence[AnyTransition], before: AgentState) -> list[Entry]:
-    """Return the entries of one append: one, or two if a query ends an execution.
-
-    Reading can start where an execution begins, and after each `STEPS_PER_CHECKPOINT` steps: there the
-    entry has a checkpoint.
-    """
-    entries, start, state = [], 0, before
-    for index in range(1, len(transitions)):
-        if isinstance(transitions[index], Queried):
-            for earlier in transitions[start:index]:
-                state = earlier.apply_to(state)
-            entries.append(_entry(transitions[start:index], before))
-            before, start = state, index
-    entries.append(_entry(transitions[start:], before))
-    return entries
-
-
-def _entry(transitions: Sequence[AnyTransition], before: AgentState) -> Entry:
-    checkpoint = _checkpoint(transitions, before)
-    return Entry(encode_entry(transitions, before), checkpoint)
-
-
-def _checkpoint(transitions: Sequence[AnyTransition], before: AgentState) -> Checkpoint | None:
-    if before.open_step is not None or not transitions:
-        return None
-    first, steps = transitions[0], before.steps.length
-    execution_id, seq = before.execution.id, before.execution.last_seq
-    if isinstance(first, Queried):
-        execution_id, seq = first.execution_id, 0
-    elif not steps or steps % STEPS_PER_CHECKPOINT or not _opens_step(transitions):
-        return None
-    return Checkpoint(execution_id, seq, steps, before.messages.length, encode_head(before))
-
-
-def _opens_step(transitions: Sequence[AnyTransition]) -> bool:
-    return any(isinstance(transition, Answered | ModelFailed) for transition in transitions)
 
 
 # Claims

@@ -36,9 +36,7 @@ from whyloop.stores.listing import (
 )
 from whyloop.stores.live import ChunkReceiver, Deliver
 from whyloop.stores.records import (
-    Checkpoint,
     Chunk,
-    Entry,
     Lease,
     OpenWorkflow,
     Page,
@@ -71,6 +69,7 @@ from whyloop.stores.store import UNATTENDED, Store
 from whyloop.values.continuation import StopReason
 from whyloop.values.scalars import utc_now
 from whyloop.values.state import AgentStatus
+from whyloop.wire.journal import Checkpoint, Entry
 
 T = TypeVar("T")
 

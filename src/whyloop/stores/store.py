@@ -48,9 +48,7 @@ from whyloop.stores.reading import (
     release_all,
 )
 from whyloop.stores.records import (
-    Checkpoint,
     Chunk,
-    Entry,
     Lease,
     OpenWorkflow,
     Page,
@@ -61,7 +59,6 @@ from whyloop.stores.records import (
     Tally,
     checked_id,
     checked_limit,
-    entries_of,
 )
 from whyloop.values.approval import Verdict
 from whyloop.values.continuation import StopReason
@@ -71,7 +68,7 @@ from whyloop.values.state import UNNAMED_PERSON, AgentState, AgentStatus
 from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.text import clean
 from whyloop.values.transitions import Restored
-from whyloop.wire.journal import encode_entry
+from whyloop.wire.journal import Checkpoint, Entry, entries_of
 
 PAGE = 50
 UNATTENDED = 100
@@ -457,8 +454,8 @@ class Store(ABC):
         checked_id(state.agent_id)
         name = key.key if key else None
         restored = Restored(self.now(), identity=state.identity, state=state.to_dict(), key=name)
-        entry = Entry(encode_entry([restored], AgentState(agent_id=state.agent_id)))
-        await self.create(summary_of(state), [entry], key=key)
+        entries = entries_of([restored], AgentState(agent_id=state.agent_id))
+        await self.create(summary_of(state), entries, key=key)
 
     async def request_stop(self, agent_id: str, reason: str, *, key: RequestKey | None = None) -> bool:
         """Stop a session's run in any process; return False if none was running.

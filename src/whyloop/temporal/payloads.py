@@ -17,7 +17,7 @@ from temporalio.converter import (
 )
 
 from whyloop.errors import ConfigurationError
-from whyloop.stores.records import Entry, Lease, RequestKey, Summary
+from whyloop.stores.records import Lease, RequestKey, Summary
 from whyloop.values import encoding
 from whyloop.values.approval import Verdict
 from whyloop.values.continuation import Budget, StopReason
@@ -26,6 +26,7 @@ from whyloop.values.model import Usage
 from whyloop.values.state import AgentStatus
 from whyloop.values.step import RequestPart, RequestRecord
 from whyloop.values.step_transitions import AnyTransition, CallFinished
+from whyloop.wire.journal import Entry
 
 WORKER_SHUTDOWN = "WorkerShutdown"
 """The type of the error of an activity whose worker ended before it."""

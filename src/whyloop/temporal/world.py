@@ -20,11 +20,12 @@ from whyloop.loop.step import StepInProgress
 from whyloop.loop.world import Timer
 from whyloop.stores.listing import is_listed_alike, summary_of
 from whyloop.stores.live import finish
-from whyloop.stores.records import Entry, Lease, RequestKey, Summary, entries_of
+from whyloop.stores.records import Lease, RequestKey, Summary
 from whyloop.temporal.payloads import WORKER_SHUTDOWN, Answer, Appendix, Ask, Call, Called
 from whyloop.tools.tool import idempotency_key
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step_transitions import Answered, AnyTransition, CallFinished, ModelFailed
+from whyloop.wire.journal import Entry, entries_of
 
 HEARTBEAT_SECONDS = 10.0
 """A worker that shows no sign of life for this long is lost, unless the plugin says otherwise."""

@@ -21,7 +21,7 @@ from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.judgement import Judged, JudgedAlike
 from whyloop.values.snapshot import Head, check_open_step, head_of, state_from_head
 from whyloop.values.state import AgentState
-from whyloop.values.step_transitions import AnyTransition
+from whyloop.values.step_transitions import Answered, AnyTransition, ModelFailed
 from whyloop.values.transitions import Created, Queried, Restored, Resumed
 from whyloop.wire.view import INCONSISTENT
 
@@ -31,8 +31,36 @@ VERSION = 1
 STEPS_PER_CHECKPOINT = 32
 
 
+class Checkpoint(Struct, frozen=True, gc=False):
+    """A position in a journal at which reading can start, with the state there without its history.
+
+    A checkpoint belongs to one entry, and describes the session before that entry. Its seq is the
+    number before that of the entry's first envelope.
+    """
+
+    execution_id: str
+    """The execution whose envelopes start here."""
+    seq: int
+    """The number of the execution's last envelope before the entry."""
+    step_count: int
+    """The number of steps that the session has before the entry."""
+    message_count: int
+    """The number of messages that the session has before the entry."""
+    state: str
+    """The session before the entry, as JSON text that a store does not read."""
+
+
+class Entry(Struct, frozen=True, gc=False):
+    """One append to a journal: transitions as JSON text that a store does not read."""
+
+    body: str
+    """The transitions, as JSON text."""
+    checkpoint: Checkpoint | None = None
+    """The state before the entry, if reading can start here."""
+
+
 class JournalEntry(Struct, frozen=True, gc=False):
-    """The transitions of one append."""
+    """The transitions of one append, as the body of an entry holds them."""
 
     v: int
     """The version of the format."""
@@ -45,6 +73,43 @@ class JournalEntry(Struct, frozen=True, gc=False):
 _encoder = msgspec.json.Encoder(enc_hook=encoding.describe)
 _decoder = msgspec.json.Decoder(list[JournalEntry])
 _head_decoder = msgspec.json.Decoder(Head)
+
+
+def entries_of(transitions: Sequence[AnyTransition], before: AgentState) -> list[Entry]:
+    """Return the entries of one append: one, or two if a query ends an execution.
+
+    Reading can start where an execution begins, and after each `STEPS_PER_CHECKPOINT` steps: there the
+    entry has a checkpoint.
+    """
+    entries, start, state = [], 0, before
+    for index in range(1, len(transitions)):
+        if isinstance(transitions[index], Queried):
+            for earlier in transitions[start:index]:
+                state = earlier.apply_to(state)
+            entries.append(_entry(transitions[start:index], before))
+            before, start = state, index
+    entries.append(_entry(transitions[start:], before))
+    return entries
+
+
+def _entry(transitions: Sequence[AnyTransition], before: AgentState) -> Entry:
+    return Entry(encode_entry(transitions, before), _checkpoint(transitions, before))
+
+
+def _checkpoint(transitions: Sequence[AnyTransition], before: AgentState) -> Checkpoint | None:
+    if before.open_step is not None or not transitions:
+        return None
+    first, steps = transitions[0], before.steps.length
+    execution_id, seq = before.execution.id, before.execution.last_seq
+    if isinstance(first, Queried):
+        execution_id, seq = first.execution_id, 0
+    elif not steps or steps % STEPS_PER_CHECKPOINT or not _opens_step(transitions):
+        return None
+    return Checkpoint(execution_id, seq, steps, before.messages.length, encode_head(before))
+
+
+def _opens_step(transitions: Sequence[AnyTransition]) -> bool:
+    return any(isinstance(transition, Answered | ModelFailed) for transition in transitions)
 
 
 def encode_entry(transitions: Sequence[AnyTransition], before: AgentState) -> str:

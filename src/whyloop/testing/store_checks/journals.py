@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from whyloop.errors import ConflictError, SessionExistsError, SessionNotFoundError
-from whyloop.stores.records import Checkpoint, Entry, SessionFilter
+from whyloop.stores.records import SessionFilter
 from whyloop.stores.store import Store
 from whyloop.testing.clock import FakeClock
 from whyloop.testing.store_checks import (
@@ -29,6 +29,7 @@ from whyloop.testing.store_checks import (
 from whyloop.testing.store_checks.contents import STRANGE
 from whyloop.values.continuation import StopReason
 from whyloop.values.state import AgentStatus
+from whyloop.wire.journal import Checkpoint, Entry
 
 _FULL = a_summary(
     started_at=START + timedelta(microseconds=1),
