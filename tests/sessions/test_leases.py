@@ -14,9 +14,8 @@ import pytest
 from tests.support import scripted
 from whyloop import Session, tool
 from whyloop.errors import LeaseLostError, SessionNotFoundError, SessionRunningError, StoreUnavailableError
-from whyloop.sessions.journal import Heartbeat, SessionJournal
 from whyloop.stores import Entry, Lease, MemoryStore, SqliteStore, Store
-from whyloop.stores.live import live
+from whyloop.stores.live import Heartbeat, SessionJournal, live
 from whyloop.testing import FakeClock, Reply, call, calls
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.stores.processes import another_process
 from whyloop.errors import LeaseLostError, SessionRunningError
-from whyloop.stores import Lease, SqliteStore, Summary, runner_lock
+from whyloop.stores import Lease, SqliteStore, Summary, sqlite_file
 from whyloop.testing import FakeClock
 from whyloop.testing.store_checks import journal
 from whyloop.values.state import AgentStatus
@@ -383,7 +383,7 @@ async def test_the_lease_decides_where_there_are_no_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await taken_when(FakeClock(), tmp_path / "locked.db") == 0
-    monkeypatch.setattr(runner_lock, "fcntl", None)
+    monkeypatch.setattr(sqlite_file, "fcntl", None)
     assert await taken_when(FakeClock(), tmp_path / "s.db") == 30
     assert runner_files(tmp_path) == []
 

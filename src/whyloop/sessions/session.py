@@ -27,9 +27,8 @@ from whyloop.loop.executions import Query, creation, recover_run, refuse_edit, r
 from whyloop.loop.run import Run
 from whyloop.loop.setup import Handler
 from whyloop.loop.stream import RunStream
-from whyloop.sessions.journal import Heartbeat, SessionJournal
 from whyloop.stores.listing import summary_of
-from whyloop.stores.live import Live, live
+from whyloop.stores.live import Heartbeat, Live, SessionJournal, live
 from whyloop.stores.reading import Reading, read_session
 from whyloop.stores.records import Lease, RequestKey, Summary, checked_id
 from whyloop.stores.store import Store

@@ -189,18 +189,20 @@ _ALLOW_STOP = ContinuationDecision.ALLOW_STOP
 
 def summary_of(state: AgentState) -> Summary:
     """Return the summary of a state, in the same time for any length."""
-    outcome, usage, pending = state.last_continuation_outcome, state.usage, state.question_count
-    reason, step_limit = (outcome.reason, _step_limit(outcome)) if outcome else ("", None)
+    pending, stop_reason, step_count = state.question_count, state.stop_reason, state.step_count
     first_query, last_query = _queries(state)
+    step_marks = _step_marks(state.steps, pending)
+    outcome, usage = state.last_continuation_outcome, state.usage
+    reason, step_limit = (outcome.reason, _step_limit(outcome)) if outcome else ("", None)
     title = shortened(first_query, LONGEST_TITLE)
     summary = Summary(
         agent_id=state.agent_id,
         status=state.status,
         started_at=state.state_info.started_at,
         updated_at=state.state_info.updated_at,
-        stop_reason=state.stop_reason,
+        stop_reason=stop_reason,
         parent_agent_id=state.parent_agent_id,
-        step_count=state.step_count,
+        step_count=step_count,
         title=title,
         metadata=state.metadata,
         identity=state.identity,
@@ -209,12 +211,12 @@ def summary_of(state: AgentState) -> Summary:
         reason=shortened(reason, LONGEST_REASON) if reason else None,
         pending=pending,
         cost=None if usage.cost is None else str(usage.cost),
+        last_query=title if last_query == first_query else shortened(last_query, LONGEST_TITLE),
         tokens=usage.total,
         tokens_known=usage.reported,
         active_seconds=state.state_info.cumulative_execution_seconds,
         step_limit=step_limit,
-        last_query=title if last_query == first_query else shortened(last_query, LONGEST_TITLE),
-        step_marks=_step_marks(state.steps, pending),
+        step_marks=step_marks,
     )
     texts = (first_query, "" if last_query == first_query else last_query, state.execution.last_response)
     return replace(summary, search=_search_text(summary, texts))

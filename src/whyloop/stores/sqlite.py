@@ -53,10 +53,10 @@ from whyloop.stores.records import (
     checked_limit,
     claim_key,
 )
-from whyloop.stores.runner_lock import RunnerLock, watch_forks
 from whyloop.stores.sqlite_file import (
     LONGEST_LOG,
     Durability,
+    RunnerLock,
     Sleep,
     SqliteChunks,
     SqliteFile,
@@ -64,6 +64,7 @@ from whyloop.stores.sqlite_file import (
     Work,
     WriterThread,
     connect_to,
+    watch_forks,
 )
 from whyloop.stores.store import UNATTENDED, Store
 from whyloop.values.continuation import StopReason
