@@ -22,7 +22,7 @@ from whyloop import Agent, tool
 from whyloop.cli.storage import export
 from whyloop.cli.terminal import CommandError
 from whyloop.server import AgentServer
-from whyloop.server.saved import saved_session
+from whyloop.server.details import saved_session
 from whyloop.stores import MemoryStore, SqliteStore
 from whyloop.testing import ScriptedModel, call, calls, text
 from whyloop.tools.tool import Tool
@@ -199,7 +199,7 @@ async def test_the_command_names_the_extra_that_it_needs(
 ) -> None:
     async with SqliteStore(tmp_path / "sessions.db") as store:
         await store.add(await record([answer()], agent_id="a"))
-        monkeypatch.setitem(sys.modules, "whyloop.server.saved", None)
+        monkeypatch.setitem(sys.modules, "whyloop.server.details", None)
         args = argparse.Namespace(ids=["a"], html=str(tmp_path / "a.html"), output=None)
         with pytest.raises(CommandError, match=r"pip install \"whyloop\[server\]\""):
             await export(store, args)

@@ -57,7 +57,7 @@ async def export(store: Store, args: argparse.Namespace) -> int:
 async def _page_of(store: Store, agent_id: str) -> AsyncIterator[str]:
     """Yield a session as a page."""
     try:
-        from whyloop.server.saved import saved_session
+        from whyloop.server.details import saved_session
     except ImportError as error:
         raise CommandError(f'--html needs the server: pip install "whyloop[server]" ({error})') from None
     yield "".join(await saved_session(store, agent_id, Redaction(), store.now())).rstrip()

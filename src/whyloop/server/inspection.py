@@ -20,11 +20,10 @@ from whyloop.errors import ConfigurationError, SessionNotFoundError
 from whyloop.server import bodies, inputs
 from whyloop.server.access import Access, Label, agree
 from whyloop.server.api import Api, Call
+from whyloop.server.details import json_pieces, json_text, saved_session, snapshot_view, step_detail
 from whyloop.server.inputs import ExecutionQuery, ListQuery, SessionQuery, StatsQuery, SurveyQuery
 from whyloop.server.live import Following, LiveStream, SessionChanges
 from whyloop.server.requests import JSON_HEADERS
-from whyloop.server.saved import json_pieces, json_text, saved_session
-from whyloop.server.steps import snapshot_view, step_detail
 from whyloop.server.views import summaries_view
 from whyloop.server.what_if import Recordings, survey_view, what_if
 from whyloop.stores.listing import DAY, can_find, cursor_of, search_terms, tallies_of
