@@ -15,7 +15,7 @@ from whyloop import Agent, AgentStatus, Budget, StopReason, tool
 from whyloop.errors import ApprovalError, NotResumableError, StoreUnavailableError
 from whyloop.stores import SqliteStore
 from whyloop.temporal import activities, session as sessions
-from whyloop.temporal.open_workflows import signal
+from whyloop.temporal.connection import signal
 from whyloop.testing import ScriptedModel, call, calls
 from whyloop.tools.tool import ToolContext
 

@@ -21,8 +21,7 @@ from whyloop.errors import StoreError, StoreUnavailableError
 from whyloop.sessions.session import Session
 from whyloop.stores import MemoryStore
 from whyloop.temporal import Accepted, TemporalRecovery, TemporalSession, WhyloopPlugin
-from whyloop.temporal.connection import connection_error, reaching
-from whyloop.temporal.open_workflows import engine_of, is_open
+from whyloop.temporal.connection import connection_error, engine_of, is_open, reaching
 from whyloop.temporal.payloads import Start
 from whyloop.temporal.recovery import wake
 from whyloop.testing import call

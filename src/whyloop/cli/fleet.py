@@ -330,7 +330,7 @@ class FleetSession:
         from temporalio.client import WorkflowFailureError
         from temporalio.service import RPCError
 
-        from whyloop.temporal.open_workflows import record_open
+        from whyloop.temporal.connection import record_open
 
         session, store = self._session, self._session.store
         if self._has_begun:

@@ -37,8 +37,8 @@ from whyloop.stores.reading import Reading, read_end, read_session, read_version
 from whyloop.stores.records import Lease
 from whyloop.stores.store import Store
 from whyloop.temporal.claims import read_opened, too_large
+from whyloop.temporal.connection import record_open, signal
 from whyloop.temporal.fleet import agent_named, refusal
-from whyloop.temporal.open_workflows import record_open, signal
 from whyloop.temporal.payloads import (
     WORKER_SHUTDOWN,
     Answer,

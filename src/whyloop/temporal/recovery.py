@@ -13,8 +13,7 @@ from whyloop.errors import StoreUnavailableError, WhyloopError
 from whyloop.logger import Logger
 from whyloop.stores.records import OpenWorkflow, Summary
 from whyloop.stores.store import Store
-from whyloop.temporal.connection import reaching
-from whyloop.temporal.open_workflows import engine_of, is_open, signal
+from whyloop.temporal.connection import engine_of, is_open, reaching, signal
 from whyloop.temporal.payloads import Start, workflow_id
 from whyloop.temporal.session import TASK_QUEUE
 from whyloop.temporal.workflow import AgentWorkflow

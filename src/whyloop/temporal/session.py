@@ -35,8 +35,7 @@ from whyloop.stores.live import live
 from whyloop.stores.reading import Reading, entries_after, read_session
 from whyloop.stores.records import RequestKey, Summary, checked_id
 from whyloop.stores.store import Store
-from whyloop.temporal.connection import connection_error, reaching
-from whyloop.temporal.open_workflows import record_open, signal
+from whyloop.temporal.connection import connection_error, reaching, record_open, signal
 from whyloop.temporal.payloads import Accepted, Decision, Resume, Send, Start, workflow_id
 from whyloop.temporal.workflow import AgentWorkflow
 from whyloop.values.continuation import Budget
