@@ -112,7 +112,7 @@ class Summary(Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def waiting(self) -> int:
         """The number of questions that wait for a person; 0 once the run has ended."""
-        return 0 if self.status.has_ended else self.pending
+        return self.pending if self.pending and not self.status.has_ended else 0
 
 
 class Lease(Struct, frozen=True, gc=False):
