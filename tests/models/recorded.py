@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from whyloop.models.provider import ProviderApi, StreamReader
-from whyloop.models.response_body import EventParser
+from whyloop.models.response import EventParser
 from whyloop.rules.written_calls import VisibleText
 from whyloop.values.messages import Message, MessageRole
 from whyloop.values.model import Delta, ModelResponse, ReasoningDelta, TextDelta, ToolSpec

@@ -25,8 +25,8 @@ from tests.models.recorded import (
 )
 from whyloop.errors import ModelError, RateLimitError, RequestTimeoutError, ResponseValidationError
 from whyloop.models.anthropic import AnthropicMessages
-from whyloop.models.failures import http_error
 from whyloop.models.provider import Settings
+from whyloop.models.response import http_error
 from whyloop.values.messages import FilePart, ImagePart, Message, Part, TextPart
 from whyloop.values.model import ModelRequest
 

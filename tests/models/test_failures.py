@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from whyloop.errors import ModelError, RateLimitError, RequestTimeoutError
-from whyloop.models.failures import http_error, retry_after_seconds, stream_error
+from whyloop.models.response import http_error, retry_after_seconds, stream_error
 
 NOW = datetime(2026, 1, 16, 10, tzinfo=UTC)
 

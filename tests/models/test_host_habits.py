@@ -14,7 +14,7 @@ from whyloop.errors import ConfigurationError, ModelError, ResponseValidationErr
 from whyloop.models.openai_chat import OpenAIChat, message_document
 from whyloop.models.presets import PRESETS
 from whyloop.models.provider import EncodedMessages, Settings, media_of
-from whyloop.models.response_body import ResponseBody
+from whyloop.models.response import ResponseBody
 from whyloop.values.messages import FilePart, ImagePart, Message, MessageRole, ToolCall
 from whyloop.values.model import ModelRequest, ModelResponse, ReasoningDelta, TextDelta, Usage
 

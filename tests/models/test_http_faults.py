@@ -484,7 +484,7 @@ async def test_a_host_that_speaks_no_tls() -> None:
 
 
 async def test_an_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whyloop.models.response_body.MAX_RESPONSE_BYTES", 10_000)
+    monkeypatch.setattr("whyloop.models.response.MAX_RESPONSE_BYTES", 10_000)
     for endless in (
         b"x" * 50_000,
         b"data: " + b"x" * 50_000,
@@ -496,7 +496,7 @@ async def test_an_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_compressed_flood_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whyloop.models.response_body.MAX_RESPONSE_BYTES", 100_000)
+    monkeypatch.setattr("whyloop.models.response.MAX_RESPONSE_BYTES", 100_000)
     flood = gzip.compress(b"data: " + b"x" * 20_000_000)
     state = await run_on(say(chunked(flood, content_encoding="gzip")))
     assert_failed(state, "validation", "longer than 100,000 bytes")

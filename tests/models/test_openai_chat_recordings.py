@@ -22,9 +22,9 @@ from tests.models.recorded import (
     streamed,
 )
 from whyloop.errors import ModelError, RateLimitError, ResponseValidationError
-from whyloop.models.failures import http_error
 from whyloop.models.openai_chat import OpenAIChat, message_document
 from whyloop.models.provider import Settings
+from whyloop.models.response import http_error
 from whyloop.values.messages import Message, ToolCall
 from whyloop.values.model import FinishReason, ModelRequest, Usage
 

@@ -22,9 +22,9 @@ from tests.models.recorded import (
     streamed,
 )
 from whyloop.errors import ModelError, ResponseValidationError
-from whyloop.models.failures import http_error
 from whyloop.models.openai_responses import OpenAIResponses
 from whyloop.models.provider import Settings
+from whyloop.models.response import http_error
 from whyloop.values.messages import FilePart, ImagePart, Message, MessageRole, Part, TextPart
 from whyloop.values.model import FinishReason, ModelRequest, ModelResponse, Usage
 

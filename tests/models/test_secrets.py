@@ -10,8 +10,8 @@ import pytest
 from tests.support import echo
 from tests.values.test_redaction import FORMS
 from whyloop import Agent, AgentStatus, tool
-from whyloop.models.failures import http_error
 from whyloop.models.recording import RecordingModel, ReplayModel
+from whyloop.models.response import http_error
 from whyloop.testing import Reply, ScriptedModel, call
 
 forms = pytest.mark.parametrize("name", FORMS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from whyloop.models.response_body import EventParser, ServerEvent
+from whyloop.models.response import EventParser, ServerEvent
 
 
 def events_in(*chunks: bytes) -> list[ServerEvent]:

@@ -22,7 +22,7 @@ from whyloop.models.openai_chat import OpenAIChat
 from whyloop.models.openai_responses import OpenAIResponses
 from whyloop.models.provider import ProviderApi, Settings
 from whyloop.models.recording import RecordingModel, ReplayModel
-from whyloop.models.response_body import ResponseBody
+from whyloop.models.response import ResponseBody
 from whyloop.models.structured_output import google_schema, is_recursive, strict_schema
 from whyloop.testing import FakeClock, ScriptedModel, call
 from whyloop.tools.types import schema_of

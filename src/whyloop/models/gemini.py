@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from whyloop.errors import ModelError, ResponseValidationError
-from whyloop.models.failures import stream_error
 from whyloop.models.prices import gemini_billing, gemini_usage
 from whyloop.models.provider import (
     EncodedMessages,
@@ -28,6 +27,7 @@ from whyloop.models.provider import (
     merged,
     new_call,
 )
+from whyloop.models.response import stream_error
 from whyloop.models.structured_output import google_schema
 from whyloop.rules.written_calls import without_calls
 from whyloop.values import encoding

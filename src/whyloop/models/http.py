@@ -22,10 +22,9 @@ from whyloop.errors import (
     ResponseValidationError,
     WhyloopError,
 )
-from whyloop.models.failures import http_error, request_id_in, retry_after_seconds
 from whyloop.models.prices import PriceList
 from whyloop.models.provider import ProviderApi, Settings, settings_for
-from whyloop.models.response_body import ResponseBody
+from whyloop.models.response import ResponseBody, http_error, request_id_in, retry_after_seconds
 from whyloop.models.secrets import header_secrets, without_cut_secrets, without_secrets
 from whyloop.models.structured_output import supported_mode
 from whyloop.rules.classification import error_text

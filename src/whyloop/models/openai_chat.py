@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from whyloop.errors import ConfigurationError, ModelError
-from whyloop.models.failures import stream_error
 from whyloop.models.prices import chat_billing, chat_usage
 from whyloop.models.provider import (
     EncodedMessages,
@@ -24,6 +23,7 @@ from whyloop.models.provider import (
     new_call,
     parsed,
 )
+from whyloop.models.response import stream_error
 from whyloop.models.structured_output import schema_format
 from whyloop.rules.written_calls import without_calls
 from whyloop.values.messages import ImagePart, Message, Part, TextPart, ToolCall

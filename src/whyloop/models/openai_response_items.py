@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from whyloop.errors import ModelError, ResponseValidationError
-from whyloop.models.failures import stream_error
 from whyloop.models.prices import responses_billing, responses_usage
 from whyloop.models.provider import arguments_text, new_call, parsed
+from whyloop.models.response import stream_error
 from whyloop.rules.written_calls import without_calls
 from whyloop.values.messages import Message, ToolCall
 from whyloop.values.model import FinishReason, ModelResponse, ModelSource

@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from whyloop.errors import ResponseValidationError
-from whyloop.models.failures import stream_error
+from whyloop.models.response import stream_error
 from whyloop.values.messages import FilePart, ImagePart, Message, ToolCall
 from whyloop.values.model import Delta, ModelRequest, ModelResponse
 
