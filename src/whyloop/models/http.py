@@ -161,7 +161,9 @@ class HttpModel:
 
         Only a loop that is closed by hand needs it: `asyncio.run` and `run_sync` clean up themselves.
         """
-        await _close_session()
+        kept = _sessions.pop(asyncio.get_running_loop(), None)
+        if kept is not None:
+            await kept[1].aclose()
 
     async def _refusal(self, response: aiohttp.ClientResponse, headers: Mapping[str, str]) -> ModelError:
         """Return the error for a response that is not a success."""
@@ -301,13 +303,6 @@ async def _open_session() -> aiohttp.ClientSession:
         keeper = _keep_session()
         kept = _sessions[loop] = (await anext(keeper), keeper)
     return kept[0]
-
-
-async def _close_session() -> None:
-    """Close the session of the running event loop, if it has one."""
-    kept = _sessions.pop(asyncio.get_running_loop(), None)
-    if kept is not None:
-        await kept[1].aclose()
 
 
 async def _keep_session() -> _Keeper:

@@ -261,10 +261,8 @@ class AgentServer:
         return None
 
     async def _admitted(self, request: Request, held: ExitStack) -> Response:
+        """Return the answer of an operation to a client that may ask for it."""
         access = await self._admission.admit(request, acts=request.method not in _READS)
-        return await self._response(request, access, held)
-
-    async def _response(self, request: Request, access: Access, held: ExitStack) -> Response:
         segments = _segments_of(request.scope)
         if segments == ("openapi.json",):
             if request.method not in _READS:
@@ -274,7 +272,7 @@ class AgentServer:
         if access.read_only and operation.is_change:
             raise BadRequestError("this client may only read", 403, "read_only")
         call = await self._call(request, access, operation, found)
-        if operation.has_stream and _wants_stream(request):
+        if operation.has_stream and "text/event-stream" in request.headers.get("accept", ""):
             held.enter_context(self._admission.counted("streams"))
             after = request.headers.get("last-event-id") or call.query.after
             return event_stream(await self._api.follow(call, after))
@@ -359,10 +357,6 @@ class AgentServer:
 
 
 _document = lru_cache(maxsize=8)(document)
-
-
-def _wants_stream(request: Request) -> bool:
-    return "text/event-stream" in request.headers.get("accept", "")
 
 
 def _not_possible(method: str, allowed: Iterable[str]) -> HTTPException:

@@ -29,8 +29,6 @@ class Operation(Struct, frozen=True):
     """The content of its server-sent events, if these are its only answer."""
     has_socket: bool = False
     """True if a WebSocket at the same path sends the same as the stream."""
-    has_etag: bool = False
-    """True if the answer carries the `ETag` of the session."""
     is_conditional: bool = False
     """True if it takes `If-Match`."""
     text: str | None = None
@@ -49,6 +47,11 @@ class Operation(Struct, frozen=True):
     def path(self) -> str:
         """The path, with the names of its values in braces."""
         return self.route.partition(" ")[2]
+
+    @property
+    def has_etag(self) -> bool:
+        """True if the answer carries the `ETag` of the session."""
+        return self.gives in (bodies.SessionState, bodies.Stopped)
 
     @property
     def is_change(self) -> bool:
@@ -104,9 +107,8 @@ OPERATIONS = (
         status=201,
         takes=inputs.NewSession,
         needs="agent",
-        has_etag=True,
     ),
-    Operation("get_session", f"GET {SESSION}", "Return a session.", bodies.SessionState, has_etag=True),
+    Operation("get_session", f"GET {SESSION}", "Return a session.", bodies.SessionState),
     Operation(
         "delete_session",
         f"DELETE {SESSION}",
@@ -176,7 +178,6 @@ OPERATIONS = (
         status=202,
         takes=inputs.NewMessage,
         needs="agent",
-        has_etag=True,
     ),
     Operation(
         "stop",
@@ -184,7 +185,6 @@ OPERATIONS = (
         "End a run, wherever it runs.",
         bodies.Stopped,
         takes=inputs.Stop,
-        has_etag=True,
     ),
     Operation(
         "approve",
@@ -192,7 +192,6 @@ OPERATIONS = (
         "Let a pending tool call run; `resume` continues.",
         bodies.SessionState,
         takes=inputs.Approve,
-        has_etag=True,
         is_conditional=True,
     ),
     Operation(
@@ -201,7 +200,6 @@ OPERATIONS = (
         "Do not let a pending tool call run; `resume` continues.",
         bodies.SessionState,
         takes=inputs.Deny,
-        has_etag=True,
         is_conditional=True,
     ),
     Operation(
@@ -212,7 +210,6 @@ OPERATIONS = (
         status=202,
         takes=inputs.Resume,
         needs="agent",
-        has_etag=True,
         is_conditional=True,
     ),
     Operation(
@@ -222,7 +219,6 @@ OPERATIONS = (
         bodies.SessionState,
         status=201,
         takes=inputs.Fork,
-        has_etag=True,
         is_conditional=True,
     ),
     Operation(

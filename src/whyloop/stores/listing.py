@@ -326,8 +326,7 @@ def _queries(state: AgentState) -> tuple[str, str]:
     if steps.start <= first_step < steps.length:
         end = min(end, steps[first_step].first_message)
     first = None if start else next(filter(_IS_USER, messages), None)
-    latest = range(end - 1, max(start, end - _LOOK_BACK) - 1, -1)
-    last = next(filter(_IS_USER, map(messages.__getitem__, latest)), None)
+    last = next(filter(_IS_USER, reversed(messages[max(start, end - _LOOK_BACK) : end])), None)
     return first.text if first else "", last.text if last else ""
 
 

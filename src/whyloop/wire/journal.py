@@ -103,13 +103,11 @@ def _checkpoint(transitions: Sequence[AnyTransition], before: AgentState) -> Che
     execution_id, seq = before.execution.id, before.execution.last_seq
     if isinstance(first, Queried):
         execution_id, seq = first.execution_id, 0
-    elif not steps or steps % STEPS_PER_CHECKPOINT or not _opens_step(transitions):
+    elif not steps or steps % STEPS_PER_CHECKPOINT:
         return None
+    elif not any(isinstance(transition, Answered | ModelFailed) for transition in transitions):
+        return None  # No step begins here.
     return Checkpoint(execution_id, seq, steps, before.messages.length, encode_head(before))
-
-
-def _opens_step(transitions: Sequence[AnyTransition]) -> bool:
-    return any(isinstance(transition, Answered | ModelFailed) for transition in transitions)
 
 
 def encode_entry(transitions: Sequence[AnyTransition], before: AgentState) -> str:

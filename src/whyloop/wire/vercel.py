@@ -15,7 +15,7 @@ from whyloop.values.redaction import DEFAULT_REDACTION, Redaction
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import clean
 from whyloop.wire.protocol_stream import ProtocolStream, TextKind
-from whyloop.wire.stream_values import Call, Ending, Result, query_id, query_of
+from whyloop.wire.stream_values import LARGEST_COUNT, Call, Ending, Result, query_id, query_of
 
 Data = dict[str, Any]
 SdkVersion = Literal[5, 6, 7]
@@ -40,8 +40,6 @@ QUESTION = "data-whyloop-question"
 DECISION = "data-whyloop-decision"
 """The type of the part with a person's answer to a question."""
 
-# JavaScript holds no greater number exactly.
-_LARGEST = 2**53 - 1
 _CUT_OFF = {FinishReason.LENGTH: "length", FinishReason.CONTENT_FILTER: "content-filter"}
 
 
@@ -265,6 +263,6 @@ def _harmless(value: Any) -> Any:
             return {name: _harmless(each) for name, each in value.items()}
         case list():
             return [_harmless(each) for each in value]
-        case int() if abs(value) > _LARGEST:
+        case int() if abs(value) > LARGEST_COUNT:
             return str(value)
     return value
