@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from temporalio.client import (
@@ -19,7 +19,7 @@ from tests.server.support import pay
 from tests.support import scripted
 from whyloop.errors import StoreError, StoreUnavailableError
 from whyloop.sessions.session import Session
-from whyloop.stores import MemoryStore
+from whyloop.stores import Entry, MemoryStore, RequestKey, Summary
 from whyloop.temporal import Accepted, TemporalRecovery, TemporalSession, WhyloopPlugin
 from whyloop.temporal.connection import connection_error, engine_of, is_open, reaching
 from whyloop.temporal.payloads import Start
@@ -162,3 +162,18 @@ async def test_a_session_that_temporal_refuses_to_wake_does_not_keep_the_others(
     assert await recovery.look() == []
     assert sorted(woken) == ["full", "other"]
     assert "session 'full' cannot be woken: Temporal at 127.0.0.1" in caplog.text
+
+
+class OvertakenStore(MemoryStore):
+    """A store in which another process always creates a session a moment earlier."""
+
+    async def create(
+        self, summary: Summary, entries: Sequence[Entry], *, key: RequestKey | None = None
+    ) -> None:
+        await super().create(summary, entries)
+        await super().create(summary, entries, key=key)
+
+
+async def test_a_session_that_another_client_has_just_created_is_opened(client: Client) -> None:
+    opened = await TemporalSession.open(client, OvertakenStore(), "shop", "a", create=True)
+    assert (opened.agent_id, opened.version) == ("a", 1)

@@ -148,20 +148,8 @@ class Session(Generic[D_contra, T_co]):
             )
         owner = owner or f"{socket.gethostname()}:{os.getpid()}:{new_id()[:8]}"
         await live(store).take_turn()
-        reading = None
-        if agent_id is not None:
-            try:
-                reading = await read_session(store, agent_id)
-            except SessionNotFoundError:
-                if not create:
-                    raise
-        if reading is None:
-            try:
-                reading = await create_session(store, agent, agent_id, metadata, key)
-            except SessionExistsError:  # Another process created it at this very moment.
-                if agent_id is None:
-                    raise
-                reading = await read_session(store, agent_id)
+        new = partial(create_session, store, agent, agent_id, metadata, key)
+        reading = await read_or_create(store, agent_id, new, create=create)
         # Its types are those of the agent; `cls` alone has none.
         return cls(store, agent, reading, owner, lease_seconds, handlers)  # type: ignore[arg-type, return-value]
 
@@ -390,6 +378,23 @@ def send_live(here: Live, event: AgentEvent) -> None:
 
 def _encoded(event: AgentEvent) -> str:
     return msgspec.json.encode(envelope(event, _LIVE)).decode()
+
+
+async def read_or_create(
+    store: Store, agent_id: str | None, new: Callable[[], Awaitable[Reading]], *, create: bool
+) -> Reading:
+    """Return a session of the store; a new one without an id, or if it may be created."""
+    if agent_id is None:
+        return await new()
+    try:
+        return await read_session(store, agent_id)
+    except SessionNotFoundError:
+        if not create:
+            raise
+    try:
+        return await new()
+    except SessionExistsError:  # Another process created it at this very moment.
+        return await read_session(store, agent_id)
 
 
 async def create_session(

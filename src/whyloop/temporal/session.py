@@ -29,7 +29,7 @@ from whyloop.errors import (
     WhyloopError,
 )
 from whyloop.loop.executions import Query, as_message
-from whyloop.sessions.session import store_new_session
+from whyloop.sessions.session import read_or_create, store_new_session
 from whyloop.stores.listing import summary_of
 from whyloop.stores.live import live
 from whyloop.stores.reading import Reading, entries_after, read_session
@@ -108,16 +108,12 @@ class TemporalSession:
         """
         if agent_id is not None:
             checked_id(agent_id)
-        reading = None
-        if agent_id is not None:
-            try:
-                reading = await read_session(store, agent_id)
-            except SessionNotFoundError:
-                if not create:
-                    raise
-        if reading is None:
+
+        async def new() -> Reading:
             created = Created(utc_now(), identity=new_id(), metadata=jsonable(metadata or {}), agent=agent)
-            reading = await store_new_session(store, created, agent_id)
+            return await store_new_session(store, created, agent_id)
+
+        reading = await read_or_create(store, agent_id, new, create=create)
         return cls(client, store, agent, reading, task_queue=task_queue, searchable=searchable)
 
     @property
