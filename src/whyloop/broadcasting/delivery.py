@@ -11,7 +11,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import Context
 from itertools import chain, count, islice
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from whyloop.broadcasting.transports import DEFAULT_CAPACITY, Envelope
@@ -143,9 +142,7 @@ class Delivery:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def _live_worker(self) -> _Worker | None:

@@ -9,7 +9,6 @@ import re
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import SplitResult, quote, urlsplit
 
@@ -149,9 +148,7 @@ class PusherBroadcaster:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _send(self, envelopes: Sequence[Envelope]) -> None:

@@ -14,7 +14,6 @@ import sys
 from functools import cache
 from pathlib import Path
 from threading import Timer
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from whyloop.errors import ConfigurationError, ModelError
@@ -105,9 +104,7 @@ class LocalServer:
     def __enter__(self) -> LocalServer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _read_address(self) -> str:

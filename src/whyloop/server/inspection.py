@@ -26,7 +26,7 @@ from whyloop.server.live import Following, LiveStream, SessionChanges
 from whyloop.server.requests import JSON_HEADERS
 from whyloop.server.views import summaries_view
 from whyloop.server.what_if import Recordings, survey_view, what_if
-from whyloop.stores.listing import DAY, can_find, cursor_of, search_terms, tallies_of
+from whyloop.stores.listing import DAY, can_find, page_of, search_terms, tallies_of
 from whyloop.stores.reading import OneSession, read_end, release_all
 from whyloop.stores.records import Page, SessionFilter, Summary, Tally
 from whyloop.values.approval import PendingCall
@@ -134,8 +134,7 @@ class InspectionApi(Api):
                 found.append(summary)
                 if len(found) > query.limit:
                     break
-        shown = tuple(found[: query.limit])
-        return Page(shown, cursor_of(shown[-1]) if len(found) > query.limit else None)
+        return page_of(found, query.limit)
 
     async def _checked(
         self, wanted: SessionFilter, after: str | None = None

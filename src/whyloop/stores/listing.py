@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, StoreError
-from whyloop.stores.records import LONGEST_ID, SessionFilter, Summary, Tally
+from whyloop.stores.records import LONGEST_ID, Page, SessionFilter, Summary, Tally
 from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome, StopReason
 from whyloop.values.encoding import jsonable
 from whyloop.values.failure import ErrorHandlingDecision
@@ -149,7 +149,13 @@ def _label(*condition: object) -> int:
 _known_label = lru_cache(maxsize=200)(_label)
 
 
-# Cursors
+# Pages and cursors
+
+
+def page_of(found: Sequence[Summary], limit: int) -> Page:
+    """Return a page of the sessions that were found: at most one more than fit on it."""
+    shown = tuple(found[:limit])
+    return Page(shown, cursor_of(shown[-1]) if len(found) > limit else None)
 
 
 def cursor_of(summary: Summary) -> str:

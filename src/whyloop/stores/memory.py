@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from threading import Lock
-from types import TracebackType
 from typing import Self
 from weakref import ref
 
@@ -23,7 +22,7 @@ from whyloop.errors import (
     SessionRunningError,
     WorkflowOpenError,
 )
-from whyloop.stores.listing import cursor_of, labels_of, position, search_terms, tallies_of, wanted_labels
+from whyloop.stores.listing import labels_of, page_of, position, search_terms, tallies_of, wanted_labels
 from whyloop.stores.live import ChunkReceiver, Deliver
 from whyloop.stores.records import (
     Chunk,
@@ -42,6 +41,7 @@ from whyloop.stores.records import (
     checked_key,
     checked_limit,
     claim_key,
+    remaining_seconds,
 )
 from whyloop.stores.store import UNATTENDED, Store
 from whyloop.values.encoding import jsonable
@@ -209,8 +209,7 @@ class MemoryStore(Store):
             matching = self._matching(wanted)
             found = [session for session in matching if end is None or _place(session.summary) < end]
             found.sort(key=lambda session: _place(session.summary), reverse=True)
-            page = tuple([session.shown(now) for session in found[:limit]])
-        return Page(page, cursor_of(page[-1]) if len(found) > limit else None)
+            return page_of([session.shown(now) for session in found[: limit + 1]], limit)
 
     async def tally(self, wanted: SessionFilter, *, since: datetime) -> tuple[Tally, ...]:
         with self._shared.lock:
@@ -352,9 +351,7 @@ class _Receiver(ChunkReceiver):
             self._shared.receivers.append(self)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         with self._shared.lock:
             self._shared.receivers.remove(self)
         self.followed.clear()
@@ -376,14 +373,9 @@ class _Held(Struct):
     stop_request: str | None = None
 
     def seconds_left(self, now: datetime) -> float:
-        """Return the seconds left of the lease; 0 if it expired or its runner is dead.
-
-        Clocks are corrected by a little all the time, and that costs no runner its lease. A lease that
-        ends later than twice its seconds from now was given by a clock that was wrong.
-        """
-        left = (self.until - now).total_seconds()
+        """Return the seconds left of the lease; 0 if it expired or its runner is dead."""
         is_alive = self.runner is None or self.runner() is not None
-        return left if 0 < left <= 2 * self.lease.seconds and is_alive else 0
+        return remaining_seconds((self.until - now).total_seconds(), self.lease.seconds) if is_alive else 0
 
 
 class _Session(Struct):

@@ -28,9 +28,9 @@ from whyloop.errors import (
     WorkflowOpenError,
 )
 from whyloop.stores.listing import (
-    cursor_of,
     decode_summary,
     listing_of,
+    page_of,
     position,
     search_terms,
     wanted_labels,
@@ -432,8 +432,7 @@ class PostgresStore(Store):
         given |= {**updated, "terms": search_terms(wanted), "limit": limit + 1, "moment": self._moment()}
         # Never prepared: a plan that was made when the tables were small would be kept when they are not.
         rows = await self._connections.fetch(self._sql[query], given, prepare=False)
-        sessions = tuple(_summary(row) for row in rows[:limit])
-        return Page(sessions, cursor_of(sessions[-1]) if len(rows) > limit else None)
+        return page_of([_summary(row) for row in rows], limit)
 
     async def tally(self, wanted: SessionFilter, *, since: datetime) -> tuple[Tally, ...]:
         labels = wanted_labels(wanted)

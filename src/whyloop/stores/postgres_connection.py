@@ -10,7 +10,6 @@ from hashlib import blake2b
 from math import ceil
 from pathlib import Path
 from secrets import randbits
-from types import TracebackType
 from typing import Any, Self
 from weakref import WeakSet
 
@@ -577,9 +576,7 @@ class PostgresReceiver(ChunkReceiver):
         self._own.receivers.append(self)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._own.receivers.remove(self)
         self.followed.clear()
         self._own.refresh()

@@ -275,6 +275,15 @@ def check_lease(owner: object, seconds: object) -> None:
         )
 
 
+def remaining_seconds(left: float, seconds: float) -> float:
+    """Return the seconds that are left of a lease; 0 once it has lapsed.
+
+    Clocks are corrected by a little all the time, and that costs no runner its lease. A lease that ends
+    later than twice its seconds from now was given by a clock that was wrong.
+    """
+    return left if 0 < left <= 2 * seconds else 0
+
+
 def check_workflow(engine: object, workflow: object) -> None:
     """Raise an error unless every store can record a workflow under these names."""
     for name, text in (("engine", engine), ("workflow", workflow)):

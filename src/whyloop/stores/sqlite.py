@@ -27,9 +27,9 @@ from whyloop.errors import (
 from whyloop.stores.listing import (
     DAY,
     Listing,
-    cursor_of,
     decode_summary,
     listing_of,
+    page_of,
     position,
     search_terms,
     wanted_labels,
@@ -52,6 +52,7 @@ from whyloop.stores.records import (
     checked_key,
     checked_limit,
     claim_key,
+    remaining_seconds,
 )
 from whyloop.stores.sqlite_file import (
     LONGEST_LOG,
@@ -382,9 +383,7 @@ FROM json_each(?) AS wanted CROSS JOIN sessions ON sessions.agent_id = wanted.va
         def work(db: sqlite3.Connection) -> list[Summary]:
             return [self._summary(row) for row in page(db, wanted, end, limit + 1)]
 
-        found = await (self._read(work) if wanted.search is None else self._scan(work))
-        shown = tuple(found[:limit])
-        return Page(shown, cursor_of(shown[-1]) if len(found) > limit else None)
+        return page_of(await (self._read(work) if wanted.search is None else self._scan(work)), limit)
 
     async def tally(self, wanted: SessionFilter, *, since: datetime) -> tuple[Tally, ...]:
         return await self._scan(lambda db: tallies(db, wanted, since))
@@ -557,16 +556,12 @@ WHERE status = 'in_progress' OR (status = 'paused' AND waiting = 0) ORDER BY upd
         return stamp(self._clock()) + round(seconds * 1_000_000)
 
     def _seconds_left(self, lease: Sequence[Any]) -> float:
-        """Return how long a lease still holds; 0 once it has lapsed or its runner is dead.
-
-        Clocks are corrected by a little all the time, and that costs no runner its lease. A lease that
-        ends later than twice its seconds from now was given by a clock that was wrong.
-        """
+        """Return how long a lease still holds; 0 once it has lapsed or its runner is dead."""
         owner, seconds, until, runner = lease
         if owner is None:
             return 0
-        left: float = (until - stamp(self._clock())) / 1_000_000
-        return left if 0 < left <= 2 * seconds and self._runner.is_alive(runner) else 0
+        left = remaining_seconds((until - stamp(self._clock())) / 1_000_000, seconds)
+        return left if left and self._runner.is_alive(runner) else 0
 
     def _must_be_free(self, agent_id: str, session: _Session) -> None:
         left = self._seconds_left(session.lease)

@@ -21,7 +21,6 @@ from pathlib import Path
 from queue import SimpleQueue
 from secrets import token_hex
 from threading import Lock, Thread
-from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 from weakref import WeakSet, finalize
 
@@ -688,9 +687,7 @@ class SqliteReceiver(ChunkReceiver):
         self._task = asyncio.create_task(self._poll())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -21,7 +21,6 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequen
 from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from msgspec.structs import replace
@@ -385,9 +384,7 @@ class Store(ABC):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def sessions(
