@@ -33,7 +33,7 @@ from whyloop.server.requests import (
 )
 from whyloop.server.runs import Engine, Run, Runs, ServedSession
 from whyloop.server.views import Executions, Tagged, messages_page, state_view, trace_page
-from whyloop.sessions.session import MakeDeps, create_session, deps_for, store_new_session
+from whyloop.sessions.session import MakeDeps, create_session, deps_for
 from whyloop.stores.live import live
 from whyloop.stores.reading import (
     OneSession,
@@ -49,13 +49,11 @@ from whyloop.stores.store import Store
 from whyloop.values.approval import Verdict
 from whyloop.values.continuation import Budget
 from whyloop.values.decisions import decide
-from whyloop.values.encoding import jsonable
 from whyloop.values.redaction import Redaction
 from whyloop.values.scalars import new_id
 from whyloop.values.state import UNNAMED_PERSON, AgentState, AgentStatus
 from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.text import shortened
-from whyloop.values.transitions import Created
 from whyloop.wire.view import read_back
 
 ChooseAgent = Callable[[Summary], Agent[Any, Any] | Awaitable[Agent[Any, Any]]]
@@ -160,20 +158,12 @@ class Api:
         agent_id = self._new_id(call, body.agent_id)
 
         async def work() -> Tagged:
-            now = self._store.now()
             if self._engine is not None:
-                new = Created(
-                    now,
-                    identity=new_id(),
-                    metadata=jsonable(metadata),
-                    agent=self._engine.agent,
-                    key=_name(call.key),
-                )
-                created = await store_new_session(self._store, new, agent_id, call.key)
+                agent: Agent[Any, Any] | str = self._engine.agent
             else:
-                asked = Summary(agent_id, AgentStatus.PENDING, now, now, metadata=metadata)
-                agent = await self._agent(asked)
-                created = await create_session(self._store, agent, agent_id, metadata, call.key)
+                now = self._store.now()
+                agent = await self._agent(Summary(agent_id, AgentStatus.PENDING, now, now, metadata=metadata))
+            created = await create_session(self._store, agent, agent_id, metadata, call.key)
             return self._view(created, is_running=False)
 
         return await self._once(replace(call, agent_id=agent_id), work, is_running=False)

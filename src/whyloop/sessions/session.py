@@ -33,6 +33,7 @@ from whyloop.stores.reading import Reading, read_session
 from whyloop.stores.records import Lease, RequestKey, Summary, checked_id
 from whyloop.stores.store import Store
 from whyloop.values.continuation import Budget
+from whyloop.values.encoding import jsonable
 from whyloop.values.messages import Message
 from whyloop.values.scalars import D, D_contra, T, T_co, new_id
 from whyloop.values.state import UNNAMED_PERSON, AgentState, AgentStatus
@@ -399,20 +400,18 @@ async def read_or_create(
 
 async def create_session(
     store: Store,
-    agent: Agent[Any, Any],
+    agent: Agent[Any, Any] | str,
     agent_id: str | None,
     metadata: Mapping[str, object] | None,
-    key: RequestKey | None,
+    key: RequestKey | None = None,
 ) -> Reading:
-    """Store a new session of an agent, and return it."""
-    created = creation(agent, metadata, key.key if key else None)
-    return await store_new_session(store, created, agent_id, key)
-
-
-async def store_new_session(
-    store: Store, created: Created, agent_id: str | None = None, key: RequestKey | None = None
-) -> Reading:
-    """Store a session that begins with its creation, and return it."""
+    """Store a new session of an agent, which an engine knows by its name; return it."""
+    name = key.key if key else None
+    if isinstance(agent, str):
+        now, given = store.now(), jsonable(metadata or {})
+        created = Created(now, identity=new_id(), metadata=given, agent=agent, key=name)
+    else:
+        created = creation(agent, metadata, name)
     nothing = AgentState.before_creation(new_id() if agent_id is None else agent_id)
     state = created.apply_to(nothing)
     summary = summary_of(state)

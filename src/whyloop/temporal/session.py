@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any, NoReturn
 
 from temporalio.client import (
@@ -29,7 +30,7 @@ from whyloop.errors import (
     WhyloopError,
 )
 from whyloop.loop.executions import Query, as_message
-from whyloop.sessions.session import read_or_create, store_new_session
+from whyloop.sessions.session import create_session, read_or_create
 from whyloop.stores.listing import summary_of
 from whyloop.stores.live import live
 from whyloop.stores.reading import Reading, entries_after, read_session
@@ -39,10 +40,7 @@ from whyloop.temporal.connection import connection_error, reaching, record_open,
 from whyloop.temporal.payloads import Accepted, Decision, Resume, Send, Start, workflow_id
 from whyloop.temporal.workflow import AgentWorkflow
 from whyloop.values.continuation import Budget
-from whyloop.values.encoding import jsonable
-from whyloop.values.scalars import new_id, utc_now
 from whyloop.values.state import UNNAMED_PERSON, AgentState, AgentStatus
-from whyloop.values.transitions import Created
 
 TASK_QUEUE = "whyloop"
 GIVING_BACK_SECONDS = 0.02
@@ -108,11 +106,7 @@ class TemporalSession:
         """
         if agent_id is not None:
             checked_id(agent_id)
-
-        async def new() -> Reading:
-            created = Created(utc_now(), identity=new_id(), metadata=jsonable(metadata or {}), agent=agent)
-            return await store_new_session(store, created, agent_id)
-
+        new = partial(create_session, store, agent, agent_id, metadata)
         reading = await read_or_create(store, agent_id, new, create=create)
         return cls(client, store, agent, reading, task_queue=task_queue, searchable=searchable)
 
