@@ -127,9 +127,7 @@ class HttpModel:
                         raise await self._refusal(response, headers)
                     answered = True
                     answer = ResponseBody(
-                        self.api,
-                        headers.get("content-type", ""),
-                        schema=self.settings.response_format,
+                        self.api, headers.get("content-type", ""), schema=self.settings.response_format
                     )
                     async for chunk in response.content.iter_any():
                         for delta in answer.feed(chunk):

@@ -108,12 +108,7 @@ PRESETS = {
     "lmstudio": Preset("openai-chat", "http://127.0.0.1:1234/v1", None, _LOCAL),
     "vllm": Preset("openai-chat", "http://127.0.0.1:8000/v1", None, _LOCAL),
     # llama.cpp promises to keep a connection and closes it after a stream.
-    "llama.cpp": Preset(
-        "openai-chat",
-        "http://127.0.0.1:8080/v1",
-        None,
-        _LOCAL | {"no_keep_alive"},
-    ),
+    "llama.cpp": Preset("openai-chat", "http://127.0.0.1:8080/v1", None, _LOCAL | {"no_keep_alive"}),
     "azure": Preset(
         "openai-chat",
         None,

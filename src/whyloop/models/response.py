@@ -39,11 +39,7 @@ class ResponseBody:
     """Reads one body; its first bytes decide, since content types are often wrong."""
 
     def __init__(
-        self,
-        api: ProviderApi,
-        content_type: str,
-        *,
-        schema: Mapping[str, Any] | None = None,
+        self, api: ProviderApi, content_type: str, *, schema: Mapping[str, Any] | None = None
     ) -> None:
         self._api = api
         self._schema = schema

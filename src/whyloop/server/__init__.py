@@ -7,10 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from whyloop.server.access import (
-        Access as Access,
-        Limits as Limits,
-    )
+    from whyloop.server.access import Access as Access, Limits as Limits
     from whyloop.server.app import AgentServer as AgentServer
 
 __all__ = ["Access", "AgentServer", "Limits"]

@@ -180,11 +180,7 @@ OPERATIONS = (
         needs="agent",
     ),
     Operation(
-        "stop",
-        f"POST {SESSION}/stop",
-        "End a run, wherever it runs.",
-        bodies.Stopped,
-        takes=inputs.Stop,
+        "stop", f"POST {SESSION}/stop", "End a run, wherever it runs.", bodies.Stopped, takes=inputs.Stop
     ),
     Operation(
         "approve",

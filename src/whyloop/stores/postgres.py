@@ -27,14 +27,7 @@ from whyloop.errors import (
     StoreUnavailableError,
     WorkflowOpenError,
 )
-from whyloop.stores.listing import (
-    decode_summary,
-    listing_of,
-    page_of,
-    position,
-    search_terms,
-    wanted_labels,
-)
+from whyloop.stores.listing import decode_summary, listing_of, page_of, position, search_terms, wanted_labels
 from whyloop.stores.live import ChunkReceiver, Deliver, finish
 from whyloop.stores.postgres_connection import Connections, OwnConnection, PostgresReceiver, Row, filled
 from whyloop.stores.records import (

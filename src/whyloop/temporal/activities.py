@@ -420,11 +420,4 @@ def _is_cut_off() -> bool:
 
 def _part_of(run: Run, step: StepInProgress) -> Part:
     parts = tuple([noted.part for noted in run.noted(step)])  # type: ignore[union-attr]
-    return Part(
-        step.request.record,
-        parts,
-        "".join(step.chunks),
-        step.sent,
-        step.holds_back,
-        step.usage,
-    )
+    return Part(step.request.record, parts, "".join(step.chunks), step.sent, step.holds_back, step.usage)

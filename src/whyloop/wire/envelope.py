@@ -178,11 +178,7 @@ def _wrap_up(event: AgentStepStarted | AgentStepCompleted) -> Data:
 
 
 def _tool_started(event: ToolCallStarted, config: BroadcastConfig) -> Data:
-    return {
-        "tool": clean(event.tool),
-        "tool_call_id": clean(event.tool_call_id),
-        **_arguments(event, config),
-    }
+    return {"tool": clean(event.tool), "tool_call_id": clean(event.tool_call_id), **_arguments(event, config)}
 
 
 def _tool_completed(event: ToolCallCompleted, config: BroadcastConfig) -> Data:

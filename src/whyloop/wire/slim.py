@@ -13,10 +13,7 @@ from msgspec.structs import replace
 
 from whyloop.values import encoding
 from whyloop.values.approval import Approval, Question
-from whyloop.values.continuation import (
-    ContinuationEvaluation,
-    ContinuationOutcome,
-)
+from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
 from whyloop.values.credentials import REMOVED
 from whyloop.values.encoding import copied
 from whyloop.values.execution import Execution

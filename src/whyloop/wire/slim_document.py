@@ -52,15 +52,7 @@ from whyloop.values.redaction import DEFAULT_REDACTION, Redaction
 from whyloop.values.scalars import Count, Moment, Seconds, new_id
 from whyloop.values.snapshot import check_open_step, check_version
 from whyloop.values.state import AgentState, StateInfo
-from whyloop.values.step import (
-    Interruption,
-    OpenStep,
-    RequestPart,
-    RequestRecord,
-    Step,
-    StepType,
-    ToolRun,
-)
+from whyloop.values.step import Interruption, OpenStep, RequestPart, RequestRecord, Step, StepType, ToolRun
 
 VERSION = 1
 
