@@ -406,7 +406,7 @@ class Heartbeat:
         self._wait()
 
 
-# The same for all of a store's users on an event loop
+# For each event loop
 
 _live: WeakKeyDictionary[Store, dict[asyncio.AbstractEventLoop, Live]] = WeakKeyDictionary()
 

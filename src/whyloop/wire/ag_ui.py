@@ -14,8 +14,9 @@ from whyloop.values.model import Usage
 from whyloop.values.redaction import DEFAULT_REDACTION, Redaction
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import clean
+from whyloop.wire.envelope import is_about_run
 from whyloop.wire.protocol_stream import ProtocolStream, TextKind
-from whyloop.wire.stream_values import LARGEST_COUNT, Call, Ending, Result, is_about_run, query_id, query_of
+from whyloop.wire.stream_values import LARGEST_COUNT, Call, Ending, Result, query_id, query_of
 
 if TYPE_CHECKING:
     from ag_ui.core import BaseEvent, Interrupt

@@ -214,9 +214,14 @@ def _approval_decided(event: ApprovalDecided, config: BroadcastConfig) -> Data:
 
 def _asked_about(event: ApprovalRequested | ApprovalDecided) -> Data:
     """Return the tool call of a question; None twice if it is about the run itself."""
-    if (event.tool_call_id, event.tool) == (RECOVERY.id, RECOVERY.name):
+    if is_about_run(event.tool_call_id, event.tool):
         return {"tool": None, "tool_call_id": None}
     return {"tool": clean(event.tool), "tool_call_id": clean(event.tool_call_id)}
+
+
+def is_about_run(call_id: str, name: str) -> bool:
+    """Return whether a question is about the run itself and not about a tool call."""
+    return (call_id, name) == (RECOVERY.id, RECOVERY.name)
 
 
 def _arguments(event: ToolCallStarted | ApprovalRequested, config: BroadcastConfig) -> Data:

@@ -32,7 +32,8 @@ from whyloop.values.model import Usage
 from whyloop.values.redaction import DEFAULT_REDACTION, Redaction, redacted
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import clean
-from whyloop.wire.stream_values import Call, Ending, Result, decisions_since_pause, is_about_run
+from whyloop.wire.envelope import is_about_run
+from whyloop.wire.stream_values import Call, Ending, Result, decisions_since_pause
 
 Part = TypeVar("Part")
 TextKind = Literal["text", "reasoning"]

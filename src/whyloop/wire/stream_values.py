@@ -108,11 +108,6 @@ def query_of(run: Iterable[AgentEvent]) -> AgentExecutionStarted | None:
     return next((event for event in begun if event.query is not None), None)
 
 
-def is_about_run(call_id: str, name: str) -> bool:
-    """Return whether a question is about the run itself and not about a tool call."""
-    return (call_id, name) == (RECOVERY.id, RECOVERY.name)
-
-
 def decisions_since_pause(state: AgentState) -> Iterator[AgentEvent]:
     """Yield the events of decisions since the pause, and the results of denied calls."""
     execution, step = state.execution, state.open_step
