@@ -293,7 +293,7 @@ class Api:
             call.precondition.check(reading.summary.identity, reading.version)
             if agent is not None and arguments is not None:
                 refuse_edit(agent, reading.state, question_id, arguments)
-            now, name = self._store.now(), _name(call.key)
+            now, name = self._store.now(), call.key.key if call.key else None
             return decide(reading.state, question_id, verdict, by, now, reason, arguments, name)
 
         async def work() -> Tagged:
@@ -420,7 +420,3 @@ def _continues_by_itself(state: AgentState) -> bool:
     """Return whether a runner of this session is continuing its execution."""
     is_decided = state.status is AgentStatus.PAUSED and not state.pending_calls
     return state.status is AgentStatus.IN_PROGRESS or is_decided
-
-
-def _name(key: RequestKey | None) -> str | None:
-    return None if key is None else key.key

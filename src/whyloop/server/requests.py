@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
 from math import ceil
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Struct
@@ -353,7 +354,8 @@ class Keys:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._locks: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
+        # A lock exists for as long as a request of this process uses it.
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def once(
         self,
@@ -370,7 +372,8 @@ class Keys:
         """
         if key is None:
             return await work()
-        async with self._one_at_a_time(agent_id, key.key):
+        lock = self._locks.setdefault((agent_id, key.key), asyncio.Lock())
+        async with lock:
             version = await self.version(agent_id, key)
             if version is None:
                 try:
@@ -402,21 +405,6 @@ class Keys:
                 return version
             await asyncio.sleep(A_MOMENT)
         return None
-
-    @asynccontextmanager
-    async def _one_at_a_time(self, agent_id: str, key: str) -> AsyncIterator[None]:
-        """Hold a lock that exists for as long as a request of this process uses it."""
-        lock, users = self._locks.get((agent_id, key), (asyncio.Lock(), 0))
-        self._locks[agent_id, key] = lock, users + 1
-        try:
-            async with lock:
-                yield
-        finally:
-            _, users = self._locks[agent_id, key]
-            if users > 1:
-                self._locks[agent_id, key] = lock, users - 1
-            else:
-                del self._locks[agent_id, key]
 
 
 def session_id_of(key: RequestKey, within: Mapping[str, object], *origin: str) -> str:
