@@ -22,24 +22,9 @@ _FORMATS = frozenset(["date-time", "date", "time", "duration", "email", "hostnam
 _DROPPED = frozenset({"title", "default", "examples", "discriminator", "additionalProperties", "$defs"})
 _GOOGLE = frozenset(
     [
-        "$ref",
-        "$defs",
-        "type",
-        "format",
-        "title",
-        "description",
-        "enum",
-        "items",
-        "prefixItems",
-        "minItems",
-        "maxItems",
-        "minimum",
-        "maximum",
-        "anyOf",
-        "oneOf",
-        "properties",
-        "additionalProperties",
-        "required",
+        *("$ref", "$defs", "type", "format", "title", "description", "enum", "anyOf", "oneOf"),
+        *("items", "prefixItems", "minItems", "maxItems", "minimum", "maximum"),
+        *("properties", "additionalProperties", "required"),
     ]
 )
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
