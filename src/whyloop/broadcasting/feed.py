@@ -22,9 +22,10 @@ from whyloop.stores.reading import (
     OneSession,
     Reading,
     ReadsJournals,
+    find_execution,
+    first_reading,
     portions_after,
     read_end,
-    start_reading,
     with_entries,
     without_history,
 )
@@ -378,36 +379,6 @@ class EventFeed:
                     watcher.chunks.append(item.body)
         news, text = merged(news, arrived, last, current.id)
         channel.add(news, text)
-
-
-async def first_reading(store: ReadsJournals, agent_id: str) -> Reading:
-    """Return a session before its first entry."""
-    return Reading((await store.read(agent_id, limit=0)).summary, AgentState(agent_id=agent_id), 0)
-
-
-async def find_execution(
-    store: ReadsJournals, agent_id: str, execution_id: str, seq: int = 0
-) -> tuple[Reading, bool]:
-    """Return a session before an envelope of an execution, and True.
-
-    If it does not have the execution, return it before its first entry, and False.
-    """
-    first = await start_reading(store, agent_id, execution_id=execution_id, seq=seq)
-    if first.version:
-        return first, True
-    # The execution that a fork or an import began with has no checkpoint of its own.
-    for start in (await start_reading(store, agent_id), first):
-        if start.state.execution.id == execution_id:
-            continue
-        reading = start
-        async with aclosing(portions_after(store, reading)) as portions:
-            async for summary, entries in portions:
-                for entry in entries:
-                    before, reading = reading, with_entries(reading, summary, (entry,))
-                    if reading.state.execution.id == execution_id:
-                        return before, True
-                reading = without_history(reading)
-    return first, False
 
 
 def _is_before(entry: JournalEntry, state: AgentState, cursor: Cursor) -> bool:

@@ -16,7 +16,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from whyloop.broadcasting.feed import find_execution
 from whyloop.errors import NotResumableError, SessionExistsError, SessionNotFoundError, StoreError
 from whyloop.events import AgentEvent
 from whyloop.server import bodies, inputs
@@ -26,7 +25,7 @@ from whyloop.server.requests import BadRequestError, answer
 from whyloop.server.runs import find_run, follow_events, read_runs
 from whyloop.server.streams import EventStream, Write
 from whyloop.stores.live import Watcher, live
-from whyloop.stores.reading import OneSession, Reading, read_end
+from whyloop.stores.reading import OneSession, Reading, find_execution, read_end
 from whyloop.stores.records import RequestKey
 from whyloop.values.state import AgentStatus
 from whyloop.values.text import counted

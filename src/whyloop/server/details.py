@@ -20,13 +20,20 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 import whyloop
-from whyloop.broadcasting.feed import first_reading
 from whyloop.server.bodies import RequestSent, StepDetail
 from whyloop.server.inputs import MessageQuery, TraceQuery
 from whyloop.server.requests import BadRequestError
 from whyloop.server.views import Executions, messages_page, state_view, trace_page, with_messages, with_steps
 from whyloop.stores.live import reading_turns
-from whyloop.stores.reading import Reading, ReadsJournals, read_session, release, release_all, texts_after
+from whyloop.stores.reading import (
+    Reading,
+    ReadsJournals,
+    first_reading,
+    read_session,
+    release,
+    release_all,
+    texts_after,
+)
 from whyloop.values import encoding
 from whyloop.values.log import Log
 from whyloop.values.messages import Message

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from whyloop.broadcasting.feed import find_execution, first_reading
 from whyloop.errors import SessionNotFoundError, WhyloopError
 from whyloop.events import AgentEvent, AgentStatusChanged, ChunkKind
 from whyloop.logger import Logger
@@ -27,6 +26,8 @@ from whyloop.stores.reading import (
     Reading,
     ReadsJournals,
     entries_after,
+    find_execution,
+    first_reading,
     read_version,
     release,
     without_history,

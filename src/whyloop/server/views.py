@@ -11,13 +11,21 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from whyloop.broadcasting.feed import cursor_of, find_execution
+from whyloop.broadcasting.feed import cursor_of
 from whyloop.server.bodies import ExecutionSummary, History, LimitUse, SessionState, SessionSummary, Trace
 from whyloop.server.inputs import MessageQuery, TraceQuery
 from whyloop.server.requests import etag_of
 from whyloop.stores.listing import summary_of_end
 from whyloop.stores.live import reading_turns
-from whyloop.stores.reading import OneSession, Reading, ReadsJournals, entries_after, release, start_reading
+from whyloop.stores.reading import (
+    OneSession,
+    Reading,
+    ReadsJournals,
+    entries_after,
+    find_execution,
+    release,
+    start_reading,
+)
 from whyloop.stores.records import Summary
 from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.encoding import copied

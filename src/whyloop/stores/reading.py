@@ -116,7 +116,7 @@ async def read_session(store: ReadsJournals, agent_id: str, since: Reading | Non
     `SessionNotFoundError` if the session of that reading was deleted, even if another one has its id now.
     """
     if since is None:
-        since = Reading((await store.read(agent_id, limit=0)).summary, AgentState(agent_id=agent_id), 0)
+        since = await first_reading(store, agent_id)
     return await _fold_on(store, since)
 
 
@@ -140,15 +140,45 @@ async def start_reading(
     message_count: int | None = None,
 ) -> Reading:
     """Return the newest matching checkpoint, from which reading can start."""
-    summary = (await store.read(agent_id, limit=0)).summary
+    first = await first_reading(store, agent_id)
     found = await store.checkpoint(
         agent_id, execution_id=execution_id, seq=seq, step_count=step_count, message_count=message_count
     )
     if found is None:
-        return Reading(summary, AgentState(agent_id=agent_id), 0)
+        return first
     version, checkpoint = found
-    state = replace(decode_head(agent_id, checkpoint.state), metadata=summary.metadata)
-    return Reading(summary, state, version)
+    state = replace(decode_head(agent_id, checkpoint.state), metadata=first.summary.metadata)
+    return Reading(first.summary, state, version)
+
+
+async def first_reading(store: ReadsJournals, agent_id: str) -> Reading:
+    """Return a session before its first entry."""
+    return Reading((await store.read(agent_id, limit=0)).summary, AgentState(agent_id=agent_id), 0)
+
+
+async def find_execution(
+    store: ReadsJournals, agent_id: str, execution_id: str, seq: int = 0
+) -> tuple[Reading, bool]:
+    """Return a session before an envelope of an execution, and True.
+
+    If it does not have the execution, return it before its first entry, and False.
+    """
+    first = await start_reading(store, agent_id, execution_id=execution_id, seq=seq)
+    if first.version:
+        return first, True
+    # The execution that a fork or an import began with has no checkpoint of its own.
+    for start in (await start_reading(store, agent_id), first):
+        if start.state.execution.id == execution_id:
+            continue
+        reading = start
+        async with aclosing(portions_after(store, reading)) as portions:
+            async for summary, entries in portions:
+                for entry in entries:
+                    before, reading = reading, with_entries(reading, summary, (entry,))
+                    if reading.state.execution.id == execution_id:
+                        return before, True
+                reading = without_history(reading)
+    return first, False
 
 
 async def entries_after(
@@ -340,13 +370,13 @@ async def fork_session(
 
     All of it is of one version, even if entries are appended meanwhile: a journal only grows.
     """
-    summary = (await store.read(agent_id, limit=0)).summary
-    if expected_version is not None and summary.version != expected_version:
-        raise ConflictError(agent_id, expected_version, summary.version)
-    state, kept = AgentState(agent_id=agent_id), 0
+    start = await first_reading(store, agent_id)
+    latest = start.summary.version
+    if expected_version is not None and latest != expected_version:
+        raise ConflictError(agent_id, expected_version, latest)
+    state, kept = start.state, 0
     copied: list[Entry] = []
-    start = Reading(summary, state, 0)
-    async with aclosing(entries_after(store, start, summary.version)) as entries:
+    async with aclosing(entries_after(store, start, latest)) as entries:
         async for entry, before, after in entries:
             copied += entries_of(entry.transitions, before.state)
             state, kept = after, before.version + 1
@@ -355,7 +385,7 @@ async def fork_session(
     if not kept:
         raise SnapshotError("the journal has no entries")
     if step is not None and len(state.steps) != step:
-        _refuse_step(step, state, kept == summary.version)
+        _refuse_step(step, state, kept == latest)
     state = replace(state, agent_id=new_agent_id)
     fork = Forked(
         utc_now(),
