@@ -270,7 +270,7 @@ async def test_every_step_judged_again_yields_its_outcome_also_a_day_later_from_
     for each in [*states, AgentState.from_dict(state.to_dict())]:
         assert agent.criteria.evaluate(each) == each.steps[-1].outcome
     assert state.stop_reason == "completed"
-    assert state.execution.leg_seconds == 80
+    assert ExecutionTimeLimit(300).used(state) == 80
 
 
 async def test_a_step_of_a_resumed_execution_is_judged_again_by_its_own_leg() -> None:

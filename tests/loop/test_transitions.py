@@ -85,7 +85,7 @@ def check(processes: Processes) -> None:
     for transition in transitions:
         events = list(events_of(before, transition))
         numbered = [event for event in events if isinstance(event, NUMBERED)]
-        assert len(numbered) == transition.numbered
+        assert len(numbered) == transition.envelope_count()
         for event in events:  # Numbers increase by one; other events carry the last one.
             last[event.execution_id] += isinstance(event, NUMBERED)
             assert event.seq == last[event.execution_id]

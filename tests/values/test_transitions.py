@@ -137,7 +137,7 @@ def test_time_tokens_and_numbers_are_counted_when_they_are_known() -> None:
     opened = msgspec.structs.replace(opened, questions={1: Question("q", "pay waits")})
     state = opened.apply_to(state)
     execution = state.execution
-    assert (opened.numbered, execution.last_seq) == (2, 3)
+    assert (opened.envelope_count(), execution.last_seq) == (2, 3)
     assert (execution.active_seconds, execution.usage.total, state.usage.total) == (2, 15, 15)
     assert state.open_step is not None
     assert [(c.started, c.is_waiting, c.started_at) for c in state.open_step.calls] == [

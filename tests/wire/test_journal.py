@@ -142,7 +142,7 @@ def test_the_numbers_of_transitions_add_up_to_the_last_one() -> None:
     for transition in transitions_of(AGENT_ID, journal()):
         after = transition.apply_to(state)
         if after.execution.id == state.execution.id:
-            assert after.execution.last_seq == state.execution.last_seq + transition.numbered
+            assert after.execution.last_seq == state.execution.last_seq + transition.envelope_count()
         state = after
 
 

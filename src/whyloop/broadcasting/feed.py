@@ -387,7 +387,7 @@ def _is_before(entry: JournalEntry, state: AgentState, cursor: Cursor) -> bool:
         return False
     if any(isinstance(transition, Queried | Forked) for transition in entry.transitions):
         return False
-    return entry.seq - 1 + sum([transition.numbered for transition in entry.transitions]) < cursor.seq
+    return entry.seq - 1 + sum([transition.envelope_count() for transition in entry.transitions]) < cursor.seq
 
 
 def _after(items: Sequence[FeedItem], cursor: Cursor, has_passed: bool) -> list[FeedItem]:

@@ -279,7 +279,7 @@ async def run_call(setup: Setup, state: AgentState, index: int, deadline: dateti
 def run_context(setup: Setup, state: AgentState) -> RunContext:
     """Return the context of the step for hooks around the model and for instructions."""
     execution = state.execution
-    return RunContext(state.agent_id, execution.id, execution.step_number + 1, state.metadata, setup.deps)
+    return RunContext(state.agent_id, execution.id, execution.next_step_number(), state.metadata, setup.deps)
 
 
 def _context(
@@ -289,7 +289,7 @@ def _context(
     return ToolContext(
         state.agent_id,
         execution.id,
-        execution.step_number + 1,
+        execution.next_step_number(),
         state.metadata,
         setup.deps,
         tool_call_id=call.id,

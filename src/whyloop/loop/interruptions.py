@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Coroutine
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,9 @@ class Interruptions:
         self._step: StepInProgress | None = None  # While its work may be interrupted.
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._deadline: Timer | None = None
+        self.deadline: datetime | None = None
+        """When the time for the run is up, as of the latest look; None is never."""
+        self._timer: Timer | None = None
         self._grace: Timer | None = None
 
     def attach(self) -> None:
@@ -49,9 +51,9 @@ class Interruptions:
         self._task = None  # Not a cycle: a task keeps its error, and the error the frames of the run.
 
     def _stop_watching(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def request_stop(self, reason: str) -> None:
         """Interrupt the run with this reason."""
@@ -122,13 +124,13 @@ class Interruptions:
             step = None
         started, counted = (now, 0.0) if step is None else (step.begun_at, step.counted)
         self._stop_watching()
-        deadline = self._run.deadline(started, counted)
+        self.deadline = deadline = self._run.deadline(started, counted)
         if deadline is None:
             return
         left = (deadline - now).total_seconds()
         if left > 0:
-            self._deadline = self._world.call_later(left, self.watch_deadline)
+            self._timer = self._world.call_later(left, self.watch_deadline)
         elif step is not None:
             self._interrupt(Interruption.OUT_OF_TIME)
         else:  # Between two steps, or in a wait: the next one starts with its own reading of the clock.
-            self._deadline = self._world.call_later(LATE_LOOK_SECONDS, self.watch_deadline)
+            self._timer = self._world.call_later(LATE_LOOK_SECONDS, self.watch_deadline)

@@ -131,7 +131,7 @@ class Rules:
             merged += [each for at, each in new if (at, each.criterion) == (place, name)]
             new = [(at, each) for at, each in new if (at, each.criterion) != (place, name)]
         merged += [evaluation for _, evaluation in fresh]
-        step = state.open_step or state.current_step
+        step = state.latest_step()
         return resolve(tuple(merged), step is not None and step.interrupted is not None, state.wrap_up)
 
 

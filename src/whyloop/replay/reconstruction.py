@@ -19,7 +19,7 @@ from whyloop.values.continuation import Budget, ContinuationDecision, Continuati
 from whyloop.values.execution import AgentStatus, Execution
 from whyloop.values.failure import ErrorHandlingDecision, Failure
 from whyloop.values.judgement import Judged
-from whyloop.values.log import Log
+from whyloop.values.log import EMPTY
 from whyloop.values.messages import Message, MessageRole, ToolResult
 from whyloop.values.model import NO_USAGE
 from whyloop.values.state import AgentState, StateInfo
@@ -94,8 +94,8 @@ def executions_of(state: AgentState) -> tuple[RecordedExecution, ...]:
     before = replace(
         state,
         status=AgentStatus.PENDING,
-        messages=Log(),
-        steps=Log(),
+        messages=EMPTY,
+        steps=EMPTY,
         usage=NO_USAGE,
         state_info=StateInfo(state.state_info.started_at, state.state_info.started_at),
         execution=Execution(id="", started_at=state.state_info.started_at),

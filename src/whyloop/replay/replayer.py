@@ -190,7 +190,7 @@ class Replayer:
 
     def _was_cut_off_by_replaced_rule(self, before: ContinuationOutcome, now: ContinuationOutcome) -> bool:
         """Return whether a deadline cut the step off that the new rules do not have."""
-        step = self.state.open_step or self.state.current_step
+        step = self.state.latest_step()
         if step is None or step.interrupted is not _OUT_OF_TIME:
             return False
         for evaluation in now.evaluations:
@@ -224,7 +224,7 @@ class Replayer:
     def _assume(self) -> None:
         """Mark everything from the next step on as assumed."""
         if self.assumed_from is None:
-            self.assumed_from = self.state.execution.step_number + 1
+            self.assumed_from = self.state.execution.next_step_number()
 
     def _end(self, at: datetime, number: int | None, kept: ContinuationOutcome | None) -> bool:
         """Decide where no decision was recorded.

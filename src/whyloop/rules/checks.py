@@ -39,7 +39,7 @@ class FinishReasonCheck(Criterion):
         self._evaluations = [(reason, self._evaluate(reason)) for reason in dict.fromkeys(likely)]
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
-        step = state.open_step or state.current_step
+        step = state.latest_step()
         given = step.finish_reason if step else None
         for reason, evaluation in self._evaluations:
             if reason is given:
@@ -96,7 +96,7 @@ class ToolCallPresenceCheck(Criterion):
     """
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
-        step = state.open_step or state.current_step
+        step = state.latest_step()
         if step is None:
             return _NO_STEP
         if calls := len(step.tool_calls):

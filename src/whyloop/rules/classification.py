@@ -163,11 +163,11 @@ def answer_failure(response: ModelResponse, tools: Collection[str], *, after_res
 def normalize_response(response: ModelResponse) -> ModelResponse:
     """Return the response, repaired if possible; raise `ResponseValidationError`."""
     try:
-        usage = response.usage
+        text, calls, usage = response.text, response.tool_calls, response.usage
         if (
-            response.text.isascii()
+            text.isascii()
             and type(response.finish_reason) is FinishReason
-            and type(response.tool_calls) is tuple
+            and type(calls) is tuple
             and type(response.extras) is dict
             and type(response.reasoning) is str
             and response.source is None
@@ -175,13 +175,13 @@ def normalize_response(response: ModelResponse) -> ModelResponse:
             and (usage.input | usage.output | usage.cached | usage.reasoning | usage.cache_writes) >= 0
             and usage.cost is None
         ):
-            if response.text and response.tool_calls:
+            if text and calls:
                 return _repaired(response)
-            for call in response.tool_calls:
+            for call in calls:
                 if not (call.name.isascii() and call.id.isascii()) or type(call.arguments) is not dict:
                     break
             else:
-                if len(response.tool_calls) < 2 or _are_distinct(response.tool_calls):
+                if len(calls) < 2 or _are_distinct(calls):
                     return response
         return _repaired(response)
     except (AttributeError, TypeError):

@@ -35,7 +35,7 @@ from whyloop.stores.reading import (
     texts_after,
 )
 from whyloop.values import encoding
-from whyloop.values.log import Log
+from whyloop.values.log import EMPTY
 from whyloop.values.messages import Message
 from whyloop.values.next_action import IMPORTED_RUN
 from whyloop.values.redaction import Redaction, redacted
@@ -186,7 +186,7 @@ def _is_imported(step: Step | OpenStep) -> bool:
 async def snapshot_view(store: ReadsJournals, agent_id: str, redaction: Redaction | None) -> dict[str, Any]:
     """Return the state of a session as `to_dict` writes it, without credentials."""
     state = (await read_session(store, agent_id)).state
-    head = replace(state, messages=Log(), steps=Log(), request_parts=Log())
+    head = replace(state, messages=EMPTY, steps=EMPTY, request_parts=EMPTY)
     shown: dict[str, Any] = redacted(head.to_dict(), redaction)
     for name in ("messages", "steps", "request_parts"):
         shown[name] = await redacted_list(map(encoding.encode, getattr(state, name)), redaction)

@@ -278,7 +278,7 @@ class _AnswerEvents:
             state = transition.apply_to(state)
 
     def _begin(self, state: AgentState, time: datetime) -> Iterator[AgentEvent]:
-        step = state.execution.id, state.execution.step_number + 1
+        step = state.execution.id, state.execution.next_step_number()
         if step != self._step:
             self._step, self._next, self._sent = step, 0, {}
             yield step_started(state, time, ())

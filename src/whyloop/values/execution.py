@@ -117,18 +117,13 @@ class Execution(Struct, frozen=True, gc=False, omit_defaults=True):
         """The number of the latest closed step; 0 before the first."""
         return self.step_count + self.wrap_ups
 
+    def next_step_number(self) -> int:
+        """Return the number of the step that is open, or that comes next."""
+        return self.step_count + self.wrap_ups + 1
+
     @property
     def wall_seconds(self) -> float:
         """The seconds from the query to the latest transition."""
         if self.updated_at is None:
             return 0.0
         return max(0.0, (self.updated_at - self.started_at).total_seconds())
-
-    @property
-    def leg_seconds(self) -> float:
-        """The seconds from the start of the current leg to the latest transition."""
-        if self.updated_at is None:
-            return 0.0
-        started = self.started_at if self.leg_started_at is None else self.leg_started_at
-        seconds = (self.updated_at - started).total_seconds()
-        return seconds if seconds > 0 else 0.0  # A clock may have been set back.

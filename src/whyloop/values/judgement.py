@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 from msgspec.structs import replace
 
 from whyloop.values.continuation import (
@@ -23,7 +21,6 @@ from whyloop.values.transitions import Transition
 _IN_PROGRESS = AgentStatus.IN_PROGRESS
 _DEVELOPER = MessageRole.DEVELOPER
 _RETRY = ErrorHandlingDecision.RETRY
-_feedback_of = attrgetter("feedback")
 
 
 class Judged(Transition, frozen=True, tag="judged", kw_only=True):
@@ -40,8 +37,7 @@ class Judged(Transition, frozen=True, tag="judged", kw_only=True):
     wraps_up: bool = False
     """True if a limit ended the run and its wrap-up follows."""
 
-    @property
-    def numbered(self) -> int:  # type: ignore[override]
+    def envelope_count(self) -> int:
         return (self.step is not None) + (not self.outcome.decision.continues and not self.wraps_up)
 
     def apply_to(self, state: AgentState) -> AgentState:
@@ -63,7 +59,7 @@ class Judged(Transition, frozen=True, tag="judged", kw_only=True):
             steps=steps,
             messages=messages,
             last_continuation_outcome=outcome,
-            execution=replace(execution, last_seq=execution.last_seq + self.numbered),
+            execution=replace(execution, last_seq=execution.last_seq + self.envelope_count()),
         )
 
 
@@ -81,8 +77,7 @@ class JudgedAlike(Transition, frozen=True, tag="judged_alike", kw_only=True):
     step: Count | None = None
     wraps_up: bool = False
 
-    @property
-    def numbered(self) -> int:  # type: ignore[override]
+    def envelope_count(self) -> int:
         return (self.step is not None) + (not self.decision.continues and not self.wraps_up)
 
     @classmethod
@@ -119,7 +114,10 @@ def feedback_of(outcome: ContinuationOutcome, step: Step | None) -> Message | No
 
     A correction has a separate text for the model.
     """
-    if not any(map(_feedback_of, outcome.evaluations)):  # A generator costs three times as much.
+    for evaluation in outcome.evaluations:
+        if evaluation.feedback:
+            break
+    else:  # As after nearly every step.
         return None
     given = [evaluation for evaluation in outcome.evaluations if evaluation.feedback]
     text, source = "\n\n".join([e.feedback for e in given if e.feedback]), tuple([e.criterion for e in given])

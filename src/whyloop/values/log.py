@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -159,11 +159,16 @@ class _Storage(Generic[T]):
     __slots__ = ("blocks", "first_recent", "recent", "start")
 
     def __init__(self, start: int, blocks: tuple[tuple[T, ...], ...], recent: list[T]) -> None:
-        full = len(recent) // BLOCK * BLOCK
-        filled = [tuple(recent[first : first + BLOCK]) for first in range(0, full, BLOCK)]
         self.start = start
-        self.blocks = (*blocks, *filled) if filled else blocks
-        self.recent = recent[full:]
+        if full := len(recent) // BLOCK * BLOCK:
+            filled = [tuple(recent[first : first + BLOCK]) for first in range(0, full, BLOCK)]
+            blocks, recent = (*blocks, *filled), recent[full:]
+        self.blocks = blocks
+        self.recent = recent
         """The items after the blocks and before the last one, then perhaps items of newer versions."""
         self.first_recent = start + len(self.blocks) * BLOCK
         """The index of the first item after the blocks."""
+
+
+EMPTY: Log[Any] = Log()
+"""The log without items, with which every session begins."""

@@ -47,11 +47,8 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
     def __add__(self, other: Usage) -> Usage:
         if other is NO_USAGE:
             return self
-        if self.cost is None and other.cost is None:
-            cost, known = None, self.known_cost
-            if other.known_cost is not None:
-                known = _known_cost(self, other)
-        else:
+        cost, known = self.cost, self.known_cost
+        if cost is not None or other.cost is not None or other.known_cost is not None:
             cost = _total_cost(self, other)
             known = _known_cost(self, other) if cost is None else None
         return Usage(

@@ -15,7 +15,7 @@ from whyloop.values import encoding
 from whyloop.values.approval import PendingCall, Verdict
 from whyloop.values.continuation import ContinuationOutcome, StopReason
 from whyloop.values.execution import AgentStatus, Execution
-from whyloop.values.log import Log
+from whyloop.values.log import EMPTY, Log
 from whyloop.values.messages import Message
 from whyloop.values.model import NO_USAGE, DecodedOutput, Usage
 from whyloop.values.scalars import NEVER, AnyT_co, Count, Moment, Seconds, new_id, utc_now
@@ -69,9 +69,9 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
     """The name of the agent that ran it last."""
     status: AgentStatus = AgentStatus.PENDING
     """The status of the current execution."""
-    messages: Log[Message] = msgspec.field(default_factory=Log)
+    messages: Log[Message] = EMPTY
     """The history."""
-    steps: Log[Step] = msgspec.field(default_factory=Log)
+    steps: Log[Step] = EMPTY
     """The closed steps of all executions."""
     usage: Usage = NO_USAGE
     """The tokens of all executions."""
@@ -87,7 +87,7 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
     """When this process began to work on the execution; never stored."""
     open_step: OpenStep | None = None
     """A step whose tool calls are not all done."""
-    request_parts: Log[RequestPart] = msgspec.field(default_factory=Log)
+    request_parts: Log[RequestPart] = EMPTY
     """The texts that the requests of steps refer to by their hashes."""
     decoded_output: DecodedOutput | UnsetType = UNSET
     """The output of the run as a value of the agent's `output_type`; never stored. See `output`."""
@@ -108,6 +108,10 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
     def current_step(self) -> Step | None:
         """The latest closed step of the current execution; None before its first."""
         return self.steps.last if self.execution.step_count else None
+
+    def latest_step(self) -> OpenStep | Step | None:
+        """Return the open step, else the latest closed one of the execution; None before its first."""
+        return self.open_step or (self.steps.last if self.execution.step_count else None)
 
     @property
     def step_count(self) -> int:

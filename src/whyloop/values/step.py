@@ -347,8 +347,8 @@ class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
         if self.message is None:
             return [], runs, failures
         messages = [self.message]
-        for asked, call in zip(self.message.tool_calls, self.calls, strict=True):
-            result = call.result
+        for index, call in enumerate(self.calls):
+            asked, result = self.message.tool_calls[index], call.result
             if result is None:
                 raise ValueError(f"call {asked.id!r} has no result, so the step cannot be closed")
             messages.append(_result_message(asked, result))

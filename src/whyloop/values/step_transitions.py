@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -56,8 +56,7 @@ class Answered(Transition, frozen=True, tag="answered", kw_only=True):
     output: str | None = None
     """The JSON of the output, if the answer is one."""
 
-    @property
-    def numbered(self) -> int:  # type: ignore[override]
+    def envelope_count(self) -> int:
         return len(self.started) + len(self.questions)
 
     def apply_to(self, state: AgentState) -> AgentState:
@@ -69,7 +68,7 @@ class Answered(Transition, frozen=True, tag="answered", kw_only=True):
                 else:
                     calls.append(OpenCall(question=self.questions.get(index)))
         step = OpenStep(
-            number=execution.step_count + execution.wrap_ups + 1,
+            number=execution.next_step_number(),
             started_at=self.started_at,
             message=self.message,
             calls=tuple(calls),
@@ -84,7 +83,7 @@ class Answered(Transition, frozen=True, tag="answered", kw_only=True):
             answered_at=self.at,
             output=self.output,
         )
-        return _spent(state, self.at, self.seconds, step, self.usage, self.numbered)
+        return _spent(state, self.at, self.seconds, step, self.usage, self.envelope_count())
 
 
 class ModelFailed(Transition, frozen=True, tag="model_failed", kw_only=True):
@@ -98,7 +97,7 @@ class ModelFailed(Transition, frozen=True, tag="model_failed", kw_only=True):
 
     def apply_to(self, state: AgentState) -> AgentState:
         step = OpenStep(
-            number=state.execution.step_count + state.execution.wrap_ups + 1,
+            number=state.execution.next_step_number(),
             started_at=self.started_at,
             usage=self.usage,
             seconds=self.seconds,
@@ -117,8 +116,7 @@ class Reopened(Transition, frozen=True, tag="reopened", kw_only=True):
     questions: Mapping[int, Question] = {}
     """The questions about calls that wait for a person, by index."""
 
-    @property
-    def numbered(self) -> int:  # type: ignore[override]
+    def envelope_count(self) -> int:
         return len(self.started) + len(self.questions)
 
     def apply_to(self, state: AgentState) -> AgentState:
@@ -130,19 +128,21 @@ class Reopened(Transition, frozen=True, tag="reopened", kw_only=True):
             )
         for index, question in self.questions.items():
             step = step.with_call(index, replace(step.calls[index], question=question, approved=False))
-        return _numbered(replace(state, open_step=step), self.numbered)
+        return _numbered(replace(state, open_step=step), self.envelope_count())
 
 
 class CallFinished(Transition, frozen=True, tag="call_finished", kw_only=True):
     """The result of a call: done, failed, denied, not run, or unknown."""
 
-    numbered: ClassVar[int] = 1
     index: Count
     """The index of the call."""
     result: ToolResult
     """The result."""
     seconds: Seconds = 0.0
     """How long the call took."""
+
+    def envelope_count(self) -> int:
+        return 1
 
     def apply_to(self, state: AgentState) -> AgentState:
         step = _open(state)
@@ -161,7 +161,6 @@ class CallFinished(Transition, frozen=True, tag="call_finished", kw_only=True):
 class Decided(Transition, frozen=True, tag="decided", kw_only=True):
     """A person's answer to a question. The result of the call follows a denial."""
 
-    numbered: ClassVar[int] = 1
     question_id: str
     """The id of the question."""
     verdict: Verdict
@@ -173,9 +172,12 @@ class Decided(Transition, frozen=True, tag="decided", kw_only=True):
     key: str | None = None
     """The idempotency key of the request."""
 
+    def envelope_count(self) -> int:
+        return 1
+
     def apply_to(self, state: AgentState) -> AgentState:
         state = _numbered(
-            replace(state, state_info=replace(state.state_info, updated_at=self.at)), self.numbered
+            replace(state, state_info=replace(state.state_info, updated_at=self.at)), self.envelope_count()
         )
         execution = state.execution
         question = execution.question

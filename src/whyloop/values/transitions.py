@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -32,8 +32,10 @@ class Transition(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="i
 
     at: Moment
     """When it happened."""
-    numbered: ClassVar[int] = 0
-    """The number of envelopes that it makes, so that their numbers follow from the journal alone."""
+
+    def envelope_count(self) -> int:
+        """Return how many numbered envelopes it makes: their numbers follow from the journal alone."""
+        return 0
 
     @abstractmethod
     def apply_to(self, state: AgentState) -> AgentState:
@@ -108,8 +110,7 @@ class Forked(Transition, frozen=True, tag="forked", kw_only=True):
     key: str | None = None
     """The idempotency key of the request."""
 
-    @property
-    def numbered(self) -> int:  # type: ignore[override]
+    def envelope_count(self) -> int:
         return len(self.questions)
 
     def apply_to(self, state: AgentState) -> AgentState:
@@ -133,7 +134,7 @@ class Forked(Transition, frozen=True, tag="forked", kw_only=True):
             execution=replace(
                 state.execution,
                 id=self.execution_id,
-                last_seq=self.numbered,
+                last_seq=self.envelope_count(),
                 question=None,
                 recoveries=0,
                 # The request was to stop the original.
@@ -240,7 +241,8 @@ def _ends_with(state: AgentState, step: Step) -> bool:
 class Begun(Transition, frozen=True, tag="begun"):
     """The start of work on an execution."""
 
-    numbered: ClassVar[int] = 1
+    def envelope_count(self) -> int:
+        return 1
 
     def apply_to(self, state: AgentState) -> AgentState:
         execution = state.execution
@@ -261,8 +263,7 @@ class Recovered(Transition, frozen=True, tag="recovered", kw_only=True):
     question: Question | None = None
     """The question to a person, if the run crashed too often."""
 
-    @property
-    def numbered(self) -> int:  # type: ignore[override]
+    def envelope_count(self) -> int:
         return self.question is not None
 
     def apply_to(self, state: AgentState) -> AgentState:
@@ -272,7 +273,7 @@ class Recovered(Transition, frozen=True, tag="recovered", kw_only=True):
             updated_at=self.at,
             recoveries=execution.recoveries + 1,
             question=self.question,
-            last_seq=execution.last_seq + self.numbered,
+            last_seq=execution.last_seq + self.envelope_count(),
         )
         return replace(state, execution=execution, execution_started_at=self.at)
 
@@ -299,7 +300,6 @@ class RetryPlanned(Transition, frozen=True, tag="retry_planned", kw_only=True):
     The wait is computed when the step is settled, so a new process waits only for the rest of it.
     """
 
-    numbered: ClassVar[int] = 1
     seconds: Seconds
     """The wait before the retry."""
     attempt: Count
@@ -308,6 +308,9 @@ class RetryPlanned(Transition, frozen=True, tag="retry_planned", kw_only=True):
     """The number of retries that the policy allows."""
     error_type: ErrorType
     """The type of the failure."""
+
+    def envelope_count(self) -> int:
+        return 1
 
     def apply_to(self, state: AgentState) -> AgentState:
         execution = state.execution

@@ -116,7 +116,7 @@ def decisions_since_pause(state: AgentState) -> Iterator[AgentEvent]:
         "agent_id": state.agent_id,
         "parent_agent_id": state.parent_agent_id,
         "execution_id": execution.id,
-        "step_number": execution.step_number + 1 if step is None else step.number,
+        "step_number": execution.next_step_number() if step is None else step.number,
     }
     asked: list[tuple[ToolCall, OpenCall]] = [(RECOVERY, OpenCall(approvals=execution.approvals))]
     asked += zip(step.tool_calls, step.calls, strict=True) if step is not None else ()

@@ -179,7 +179,7 @@ class _History:
         """Return a question about the run itself."""
         execution, moment = self._state.execution, self._state.state_info.updated_at
         metadata = {
-            **_Ids(execution.id, execution.step_number + 1).known,
+            **_Ids(execution.id, execution.next_step_number()).known,
             "status_type": "tool_call",
             "question_id": question.id,
             "question": question.text,
@@ -201,7 +201,7 @@ class _History:
     def status(self) -> UiMessage:
         """Return the status of the execution in progress, as a live client shows it."""
         state, execution, step = self._state, self._state.execution, self._state.open_step
-        number, moment, text = execution.step_number + 1, state.state_info.updated_at, _THINKING
+        number, moment, text = execution.next_step_number(), state.state_info.updated_at, _THINKING
         if execution.wrap_up is not None:
             text = _WRAPPING_UP
         if step is not None:

@@ -77,7 +77,7 @@ def step_started(state: AgentState, time: datetime, tools: tuple[str, ...]) -> A
         agent_id=state.agent_id,
         parent_agent_id=state.parent_agent_id,
         execution_id=execution.id,
-        step_number=execution.step_number + 1,
+        step_number=execution.next_step_number(),
         time=time,
         seq=execution.last_seq,
         message_count=state.messages.length,
@@ -101,7 +101,7 @@ def chunk_received(
         agent_id=state.agent_id,
         parent_agent_id=state.parent_agent_id,
         execution_id=execution.id,
-        step_number=execution.step_number + 1,
+        step_number=execution.next_step_number(),
         time=time,
         seq=execution.last_seq,
         chunk=text,
@@ -118,7 +118,7 @@ def output_chunk(state: AgentState, time: datetime, text: str, *, is_wrapped: bo
         agent_id=state.agent_id,
         parent_agent_id=state.parent_agent_id,
         execution_id=execution.id,
-        step_number=execution.step_number + 1,
+        step_number=execution.next_step_number(),
         time=time,
         seq=execution.last_seq,
         chunk=text,
@@ -161,7 +161,7 @@ def _begun(state: AgentState, t: Begun) -> Events:
 def _answered(state: AgentState, t: Answered) -> Events:
     if t.message is None or not (t.started or t.questions):
         return []
-    return _started_and_asked(state, t, t.message.tool_calls, state.execution.step_number + 1)
+    return _started_and_asked(state, t, t.message.tool_calls, state.execution.next_step_number())
 
 
 def _reopened(state: AgentState, t: Reopened) -> Events:
@@ -248,7 +248,7 @@ def _recovered(state: AgentState, t: Recovered) -> Events:
     if t.question is None:
         return []
     execution = state.execution
-    number, last_seq = execution.step_number + 1, execution.last_seq
+    number, last_seq = execution.next_step_number(), execution.last_seq
     return _asked(state, t.at, {0: t.question}, (RECOVERY,), number, last_seq)
 
 
@@ -287,7 +287,7 @@ def _decided(state: AgentState, t: Decided) -> Events:
             agent_id=state.agent_id,
             parent_agent_id=state.parent_agent_id,
             execution_id=state.execution.id,
-            step_number=step.number if step is not None else state.execution.step_number + 1,
+            step_number=step.number if step is not None else state.execution.next_step_number(),
             time=t.at,
             seq=state.execution.last_seq + 1,
             question_id=t.question_id,
@@ -353,7 +353,7 @@ def _judged(state: AgentState, t: Judged) -> Events:
             )
         )
     if not t.outcome.decision.continues and not t.wraps_up:
-        events += _ended(state, t, number, execution.last_seq + t.numbered)
+        events += _ended(state, t, number, execution.last_seq + t.envelope_count())
     return events
 
 
