@@ -9,8 +9,7 @@ import pytest
 
 from tests.imports.test_trajectories import read
 from whyloop import RepeatedCallCheck, StopReason
-from whyloop.imports import import_log, read_log
-from whyloop.imports.reading import guess_format
+from whyloop.imports import guess_format, import_log, read_log
 from whyloop.replay import judge
 from whyloop.stores import MemoryStore
 from whyloop.values.failure import ErrorType

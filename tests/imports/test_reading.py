@@ -16,9 +16,10 @@ from tests.imports.test_chat_logs import ANTHROPIC, WEATHER
 from tests.imports.test_opentelemetry import AGENT, ANSWER, CHAT, line
 from tests.imports.test_trajectories import HISTORY, SWE
 from tests.support import examples
+from whyloop import imports
 from whyloop.cli.command import LOG_FORMATS
 from whyloop.errors import ConfigurationError, SnapshotError
-from whyloop.imports import LogProblem, import_log, read_log, reading
+from whyloop.imports import LogProblem, import_log, read_log
 from whyloop.stores import MemoryStore, Store
 from whyloop.stores.reading import HEADER
 
@@ -39,7 +40,7 @@ GOOD = conversation(("user", "Hi"), ("assistant", "Hello"), id="good")
 
 
 def test_the_command_line_knows_every_format() -> None:
-    assert LOG_FORMATS == reading.FORMATS == tuple(EXAMPLES)
+    assert LOG_FORMATS == imports.FORMATS == tuple(EXAMPLES)
 
 
 @pytest.mark.parametrize("format", EXAMPLES)
@@ -174,7 +175,7 @@ def test_a_broken_first_line_does_not_hide_the_others() -> None:
 
 
 def test_a_line_that_is_too_long_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "LARGEST_DOCUMENT", 200)
+    monkeypatch.setattr(imports, "LARGEST_DOCUMENT", 200)
     path = tmp_path / "log.jsonl"
     long = conversation(("user", "x" * 1000))
     path.write_text(f"{GOOD}\n{long}\n{GOOD}\n", encoding="utf-8")

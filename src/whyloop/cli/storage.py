@@ -105,7 +105,7 @@ def _with_format(error: SnapshotError, path: str) -> Exception:
     """Return the error with the likely format, if the file is another agent's log."""
     if error.path != "line 1" or path == "-":
         return error
-    from whyloop.imports.reading import guess_format
+    from whyloop.imports import guess_format
 
     guessed = guess_format(path)
     return error if guessed is None else CommandError(f"{error}; import it with --format {guessed}")

@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whyloop.errors import ConfigurationError, WhyloopError
-from whyloop.imports.log_format import (
+from whyloop.imports.transcript import (
     MISREAD,
+    Answer,
     LogError,
     LogFormat,
+    Result,
+    Transcript,
+    answer_of,
     first_text,
     first_time,
     list_of,
@@ -18,7 +22,6 @@ from whyloop.imports.log_format import (
     object_of,
     text_of,
 )
-from whyloop.imports.transcript import Answer, Result, Transcript, answer_of
 from whyloop.models.anthropic import AnthropicMessages
 from whyloop.models.openai_chat import OpenAIChat
 from whyloop.models.openai_response_items import kind_of, response_from

@@ -11,10 +11,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from whyloop.errors import WhyloopError
-from whyloop.imports.log_format import (
+from whyloop.imports.transcript import (
     MISREAD,
+    Answer,
+    Ending,
     LogError,
     LogFormat,
+    Result,
+    Transcript,
+    answer_of,
     first_text,
     first_time,
     joined_text,
@@ -24,7 +29,6 @@ from whyloop.imports.log_format import (
     objects_in,
     text_of,
 )
-from whyloop.imports.transcript import Answer, Ending, Result, Transcript, answer_of
 from whyloop.models.openai_chat import OpenAIChat
 from whyloop.models.prices import chat_usage
 from whyloop.models.provider import parsed

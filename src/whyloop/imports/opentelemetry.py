@@ -1,7 +1,8 @@
-"""Spans of OpenTelemetry's conventions for generative AI, as OTLP JSON."""
+"""Spans of OpenTelemetry's conventions for generative AI, as OTLP JSON, also in the forms before 2025."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,9 +10,20 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from whyloop.imports.log_format import MISREAD, LogError, LogFormat, first_text, objects_in, text_of
-from whyloop.imports.older_spans import operation_of, with_messages
-from whyloop.imports.transcript import UNKNOWN_USAGE, Answer, Result, Transcript
+from whyloop.imports.transcript import (
+    MISREAD,
+    UNKNOWN_USAGE,
+    Answer,
+    LogError,
+    LogFormat,
+    Result,
+    Transcript,
+    first_text,
+    joined_text,
+    object_in,
+    objects_in,
+    text_of,
+)
 from whyloop.models.openai_chat import FINISH_REASONS
 from whyloop.models.provider import parsed, token_count
 from whyloop.values.failure import ErrorType, Failure
@@ -19,14 +31,11 @@ from whyloop.values.messages import Message, MessageRole, ToolCall
 from whyloop.values.model import FinishReason, ModelSource, Usage
 from whyloop.values.text import clean, counted, shortened
 
+_INPUT, _OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
 _CHATS = frozenset(("chat", "generate_content", "text_completion"))
 _TOOL, _AGENT = "execute_tool", "invoke_agent"
 _FAILED = 2
-_FINISH_REASONS = {
-    **FINISH_REASONS,
-    "tool_call": FinishReason.TOOL_CALLS,
-    "tool_use": FinishReason.TOOL_CALLS,
-}
+_FINISH_REASONS = FINISH_REASONS | dict.fromkeys(("tool_call", "tool_use"), FinishReason.TOOL_CALLS)
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -111,7 +120,35 @@ class OpenTelemetryLog(LogFormat):
     def read(self, run: object) -> Transcript:
         assert isinstance(run, tuple)
         agent, spans = run
-        return _read(agent, spans)
+        first = agent or spans[0]
+        transcript = Transcript(first_text(first.attributes, "gen_ai.conversation.id") or first.trace)
+        transcript.agent = first_text(first.attributes, "gen_ai.agent.name")
+        transcript.metadata["trace"] = first.trace
+        chats = [span for span in spans if span.operation in _CHATS]
+        tools = [span for span in spans if span.operation == _TOOL]
+        if not chats:
+            raise LogError(f"trace {shortened(first.trace, 60)!r} has tools, but no call of a model")
+        if model := _model(chats[0]):
+            transcript.metadata["model"] = model
+        for text in _instructions(chats[0]) or _instructions(first):
+            transcript.instruct(text)
+        seen, has_content = 0, False
+        ends = [*[chat.start for chat in chats[1:]], datetime.max.replace(tzinfo=UTC)]
+        for chat, end in zip(chats, ends, strict=True):
+            given = _messages(chat, _INPUT) or (_messages(first, _INPUT) if chat is chats[0] else [])
+            ran = [tool for tool in tools if chat.start <= tool.start < end]
+            for entry in given[seen:]:
+                _add_message(transcript, entry, chat.start)
+            if not transcript.items:
+                transcript.query(Message.user(""), chat.start)
+            answer = _answer(chat, ran)
+            has_content = has_content or bool(given)
+            transcript.answer(answer)
+            _add_results(transcript, answer, ran)
+            seen = len(given) + (answer.message is not None) if given else 0
+        if not has_content:
+            transcript.gaps.append("the spans have no messages: texts are unknown")
+        return transcript
 
 
 def _spans_of(batch: object) -> Iterable[Mapping[str, Any]]:
@@ -126,18 +163,19 @@ def _dicts(data: object, key: str) -> list[dict[str, Any]]:
 
 def _span(data: Mapping[str, Any]) -> Span:
     events = [{**_attributes(each), "event.name": each.get("name")} for each in _dicts(data, "events")]
-    attributes = with_messages(_attributes(data), events)
-    status = data.get("status")
-    status = status if isinstance(status, dict) else {}
-    kind = first_text(attributes, "error.type")
+    attributes = _with_messages(_attributes(data), events)
+    status, kind = object_in(data, "status"), first_text(attributes, "error.type")
     failed = bool(kind) or status.get("code") in (_FAILED, "STATUS_CODE_ERROR")
     texts = [kind if kind != "_OTHER" else "", first_text(status, "message")]
+    operation = first_text(attributes, "gen_ai.operation.name")
+    if not operation and first_text(attributes, "llm.request.type") in ("chat", "completion"):
+        operation = "chat"  # As OpenLLMetry names it.
     start, end = _time(data, "startTimeUnixNano"), _time(data, "endTimeUnixNano")
     return Span(
         first_text(data, "spanId"),
         first_text(data, "parentSpanId"),
         first_text(data, "traceId"),
-        operation_of(attributes),
+        operation,
         start,
         max(start, end),
         (shortened(": ".join(filter(None, texts)), 300) or "an error without a message") if failed else None,
@@ -173,44 +211,6 @@ def _value(value: object) -> Any:
     return None
 
 
-# From spans to a run
-
-
-def _read(agent: Span | None, spans: Sequence[Span]) -> Transcript:
-    first = agent or spans[0]
-    transcript = Transcript(first_text(first.attributes, "gen_ai.conversation.id") or first.trace)
-    transcript.agent = first_text(first.attributes, "gen_ai.agent.name")
-    transcript.metadata["trace"] = first.trace
-    chats = [span for span in spans if span.operation in _CHATS]
-    tools = [span for span in spans if span.operation == _TOOL]
-    if not chats:
-        raise LogError(f"trace {shortened(first.trace, 60)!r} has tools, but no call of a model")
-    if model := _model(chats[0]):
-        transcript.metadata["model"] = model
-    seen, has_content = 0, False
-    for index, chat in enumerate(chats):
-        given = _messages(chat, "gen_ai.input.messages") or (
-            _messages(agent, "gen_ai.input.messages") if agent is not None and index == 0 else []
-        )
-        until = chats[index + 1].start if index + 1 < len(chats) else None
-        ran = [tool for tool in tools if chat.start <= tool.start and (until is None or tool.start < until)]
-        if index == 0:
-            for text in _instructions(chat) or (_instructions(agent) if agent is not None else []):
-                transcript.instruct(text)
-        for entry in given[seen:]:
-            _add_message(transcript, entry, chat.start)
-        if not transcript.items:
-            transcript.query(Message.user(""), chat.start)
-        answer = _answer(chat, ran)
-        has_content = has_content or bool(given)
-        transcript.answer(answer)
-        _add_results(transcript, answer, ran)
-        seen = len(given) + (answer.message is not None) if given else 0
-    if not has_content:
-        transcript.gaps.append("the spans have no messages: texts are unknown")
-    return transcript
-
-
 def _model(span: Span) -> str:
     return first_text(span.attributes, "gen_ai.response.model", "gen_ai.request.model")
 
@@ -218,12 +218,15 @@ def _model(span: Span) -> str:
 def _parsed(span: Span, key: str) -> Any:
     """Return an attribute that is an object, or the JSON of one."""
     held = span.attributes.get(key)
-    if not isinstance(held, str):
-        return held
+    return _from_json(held) if isinstance(held, str) else held
+
+
+def _from_json(text: str) -> Any:
+    """Return the value that a text has in JSON, or the text."""
     try:
-        return msgspec.json.decode(held)
+        return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
-        return held
+        return text
 
 
 def _messages(span: Span, key: str) -> list[dict[str, Any]]:
@@ -241,12 +244,15 @@ def _texts(entry: Mapping[str, Any], kind: str = "text") -> str:
     return "\n".join(texts) if parts or kind != "text" else text_of(entry.get("content"))
 
 
-def _calls(entry: Mapping[str, Any]) -> list[ToolCall]:
-    return [
+def _message(entry: Mapping[str, Any]) -> Message:
+    """Return an answer of the model."""
+    calls = [
         ToolCall(first_text(part, "id"), clean(first_text(part, "name")), parsed(part.get("arguments")))
         for part in _dicts(entry, "parts")
         if part.get("type") == "tool_call" and first_text(part, "name")
     ]
+    thoughts = _texts(entry, "reasoning") or _texts(entry, "thinking")
+    return Message(MessageRole.ASSISTANT, _texts(entry), tuple(calls), reasoning=thoughts)
 
 
 def _add_message(transcript: Transcript, entry: Mapping[str, Any], at: datetime) -> None:
@@ -256,11 +262,7 @@ def _add_message(transcript: Transcript, entry: Mapping[str, Any], at: datetime)
         case "user":
             transcript.query(Message.user(_texts(entry)), at)
         case "assistant":
-            calls = tuple(_calls(entry))
-            message = Message(
-                MessageRole.ASSISTANT, _texts(entry), calls, reasoning=_texts(entry, "reasoning")
-            )
-            transcript.answer(Answer(message, at))
+            transcript.answer(Answer(_message(entry), at))
         case "tool":
             for part in _dicts(entry, "parts"):
                 _add_response(transcript, part, at)
@@ -295,13 +297,8 @@ def _answer(chat: Span, tools: Sequence[Span]) -> Answer:
     if chat.error is not None:
         answer.failure = Failure(_error_type(chat), chat.error)
         return answer
-    entries = _messages(chat, "gen_ai.output.messages")
-    if entries:
-        first = entries[0]
-        thoughts = _texts(first, "reasoning") or _texts(first, "thinking")
-        answer.message = Message(
-            MessageRole.ASSISTANT, _texts(first), tuple(_calls(first)), reasoning=thoughts
-        )
+    if entries := _messages(chat, _OUTPUT):
+        answer.message = _message(entries[0])
     else:
         calls = [
             ToolCall(
@@ -321,8 +318,7 @@ def _add_results(transcript: Transcript, answer: Answer, tools: Sequence[Span]) 
     for tool in tools:
         call_id = first_text(tool.attributes, "gen_ai.tool.call.id")
         name = first_text(tool.attributes, "gen_ai.tool.name")
-        ids = (call_id,) if call_id else (tool.id,)
-        call = next((each for each in calls if each.id in ids), None)
+        call = next((each for each in calls if each.id == (call_id or tool.id)), None)
         call = call or next((each for each in calls if not call_id and each.name == name), None)
         if call is None:
             continue  # A tool that the model did not ask for.
@@ -337,7 +333,7 @@ def _finish_word(chat: Span) -> str | None:
     held = chat.attributes.get("gen_ai.response.finish_reasons")
     if isinstance(held, list) and held and isinstance(held[0], str):
         return held[0]
-    entries = _messages(chat, "gen_ai.output.messages")
+    entries = _messages(chat, _OUTPUT)
     return (first_text(entries[0], "finish_reason") or None) if entries else None
 
 
@@ -366,3 +362,89 @@ def _error_type(span: Span, default: ErrorType = ErrorType.MODEL) -> ErrorType:
     if kind in ("429", "529") or "ratelimit" in kind.replace("_", ""):
         return ErrorType.RATE_LIMIT
     return default
+
+
+# Older forms of the conventions: until 2025 messages were events of a span, `gen_ai.user.message` and
+# `gen_ai.choice`, and before that `gen_ai.content.prompt` and `gen_ai.content.completion`. OpenLLMetry writes
+# one attribute for each field of a message, `gen_ai.prompt.0.role`.
+
+_MESSAGE = re.compile(r"gen_ai\.(system|user|assistant|tool)\.message")
+_FIELD = re.compile(r"gen_ai\.(prompt|completion)\.(\d+)\.(role|content|finish_reason|tool_call_id)")
+_CALL_FIELD = re.compile(r"gen_ai\.(prompt|completion)\.(\d+)\.tool_calls\.(\d+)\.(id|name|arguments)")
+
+Messages = list[Mapping[str, Any]]
+
+
+def _with_messages(attributes: dict[str, Any], events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the attributes of a span, with the messages that its events have or older attributes."""
+    if _INPUT in attributes or _OUTPUT in attributes:
+        return attributes
+    given, answers = _in_events(events)
+    if not given and not answers:
+        given, answers = _in_attributes(attributes, "prompt"), _in_attributes(attributes, "completion")
+    if not given and not answers:
+        return attributes
+    return {**attributes, _INPUT: list(map(_entry, given)), _OUTPUT: list(map(_entry, answers))}
+
+
+def _in_events(events: Iterable[Mapping[str, Any]]) -> tuple[Messages, Messages]:
+    """Return the messages that a model read, and those that it wrote."""
+    given: Messages = []
+    answers: Messages = []
+    for event in events:
+        name = first_text(event, "event.name")
+        content = _decoded(event.get("gen_ai.event.content"))
+        body: Mapping[str, Any] = content if isinstance(content, dict) else event
+        if name == "gen_ai.content.prompt":
+            given += _objects(event.get("gen_ai.prompt"))
+        elif name == "gen_ai.content.completion":
+            answers += _objects(event.get("gen_ai.completion"))
+        elif name == "gen_ai.choice":
+            message = _decoded(body.get("message"))
+            held = message if isinstance(message, dict) else body
+            answers.append({"finish_reason": body.get("finish_reason"), **held, "role": "assistant"})
+        elif found := _MESSAGE.fullmatch(name):
+            given.append({"role": found[1], **body})
+    return given, answers
+
+
+def _in_attributes(attributes: Mapping[str, Any], kind: str) -> Messages:
+    """Return messages that have one attribute for each field."""
+    messages: dict[int, dict[str, Any]] = {}
+    calls: dict[tuple[int, int], dict[str, Any]] = {}
+    for key, value in attributes.items():
+        if (field := _FIELD.fullmatch(key)) and field[1] == kind:
+            messages.setdefault(int(field[2]), {})[field[3]] = value
+        elif (field := _CALL_FIELD.fullmatch(key)) and field[1] == kind:
+            messages.setdefault(int(field[2]), {})
+            calls.setdefault((int(field[2]), int(field[3])), {})[field[4]] = value
+    for (number, _), call in sorted(calls.items()):
+        messages[number].setdefault("tool_calls", []).append(call)
+    return [messages[number] for number in sorted(messages)]
+
+
+def _entry(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message in the current form: a role, and parts."""
+    role, text = first_text(message, "role") or "assistant", joined_text(_decoded(message.get("content")))
+    if role == "tool":
+        result = {"type": "tool_call_response", "response": text}
+        return {"role": role, "parts": [{**result, "id": first_text(message, "tool_call_id", "id")}]}
+    parts: list[dict[str, Any]] = [{"type": "text", "content": text}] if text else []
+    for call in _objects(message.get("tool_calls")):
+        function = call.get("function")
+        named = function if isinstance(function, dict) else call
+        asked = {"id": first_text(call, "id"), "name": named.get("name"), "arguments": named.get("arguments")}
+        parts.append({"type": "tool_call", **asked})
+    return {"role": role, "parts": parts, "finish_reason": message.get("finish_reason")}
+
+
+def _decoded(value: Any) -> Any:
+    """Return a value that may be written as a JSON object or list."""
+    is_written = isinstance(value, str) and value.lstrip().startswith(("{", "["))
+    return _from_json(value) if is_written else value
+
+
+def _objects(value: object) -> Messages:
+    """Return one object or a list of them, which may be written as JSON."""
+    held = _decoded(value)
+    return [*objects_in(held if isinstance(held, list) else [held])]

@@ -6,8 +6,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from whyloop.imports.log_format import (
+from whyloop.imports.transcript import (
+    Answer,
+    Ending,
     LogFormat,
+    Result,
+    Transcript,
     first_text,
     joined_text,
     list_of,
@@ -17,7 +21,6 @@ from whyloop.imports.log_format import (
     objects_in,
     text_of,
 )
-from whyloop.imports.transcript import Answer, Ending, Result, Transcript
 from whyloop.models.provider import parsed
 from whyloop.values.continuation import StopReason
 from whyloop.values.messages import Message, MessageRole, ToolCall

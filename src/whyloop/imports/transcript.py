@@ -1,4 +1,4 @@
-"""A run as its log shows it, and the transitions that it becomes.
+"""What every format of logs needs: the fields of documents, and a run with the transitions that it becomes.
 
 Each format fills a `Transcript`; the transitions are made here. Facts that a log lacks are unknown: usage is
 not reported, an execution without times is `untimed`, and an end that is not explained is recorded as
@@ -7,13 +7,14 @@ unknown, by `ImportedRun`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, ClassVar
 
 from msgspec import Struct, field
 
-from whyloop.imports.log_format import LogError
 from whyloop.rules.criteria import resolve
 from whyloop.values.continuation import (
     ContinuationDecision,
@@ -21,7 +22,7 @@ from whyloop.values.continuation import (
     ContinuationOutcome,
     StopReason,
 )
-from whyloop.values.encoding import MAX_DEPTH, is_too_deep, jsonable
+from whyloop.values.encoding import MAX_DEPTH, is_too_deep, json_text, jsonable
 from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.judgement import Judged
 from whyloop.values.messages import Message, MessageRole, ToolResult
@@ -33,14 +34,131 @@ from whyloop.values.step_transitions import Answered, AnyTransition, CallFinishe
 from whyloop.values.text import clean, shortened
 from whyloop.values.transitions import Begun, Created, Noted, Queried
 
+MISREAD = (TypeError, AttributeError, LookupError, ValueError, OverflowError)
+"""The errors of a reader that takes a part of a document for another."""
+
+
+class LogError(ValueError):
+    """A run in a log cannot be imported; the text says why."""
+
+
+class LogFormat(ABC):
+    """A format of logs: which documents are of it, and the runs in them."""
+
+    title: ClassVar[str]
+    """The name of such a log, with its article."""
+    named_by_file: ClassVar[bool] = False
+    """True if the name of the file is the id of the run in it."""
+
+    @abstractmethod
+    def fits(self, document: object) -> bool:
+        """Return whether a document looks like one of this format."""
+
+    def runs(self, document: object) -> Iterable[object]:
+        """Return the runs in a document that fits, each to be read by `read`."""
+        return document if isinstance(document, list) else [document]
+
+    def rest(self) -> Iterable[object]:
+        """Return the runs that are complete at the end of the file only."""
+        return ()
+
+    def absence(self) -> str:
+        """Return why a file of JSON that was read has no runs."""
+        return f"no run found, since the list is empty: write {self.title} into it, or one on each line"
+
+    @abstractmethod
+    def read(self, run: object) -> Transcript:
+        """Return a run; a `LogError` says why it cannot be imported."""
+
+
+@contextmanager
+def naming(part: str) -> Iterator[None]:
+    """Name the part of a log, such as "message 3", in errors about it."""
+    try:
+        yield
+    except LogError as error:
+        raise LogError(f"{part}: {error}") from None
+
+
+def object_of(value: object, noun: str) -> Mapping[str, Any]:
+    """Return an object of a log; a `LogError` if it is something else."""
+    if not isinstance(value, dict):
+        raise LogError(f"{noun} is not an object: {shortened(repr(value), 60)}")
+    return value
+
+
+def object_in(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return an entry that is an object; an empty one if it is something else."""
+    value = data.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def list_of(value: object, noun: str) -> list[Any]:
+    """Return a list of a log; a `LogError` if it is something else."""
+    if not isinstance(value, list):
+        raise LogError(f"{noun} is not a list: {shortened(repr(value), 60)}")
+    return value
+
+
+def objects_in(value: object) -> list[dict[str, Any]]:
+    """Return the objects in a list of a log; none if it is something else."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def text_of(value: object) -> str:
+    """Return a text of a log; other values as JSON."""
+    if value is None:
+        return ""
+    return clean(value) if isinstance(value, str) else json_text(value)
+
+
+def joined_text(content: object) -> str:
+    """Return a text of a log that may be in several blocks."""
+    if isinstance(content, dict):
+        return text_of(content.get("text"))
+    if isinstance(content, list):
+        return "\n".join(filter(None, map(joined_text, content)))
+    return text_of(content)
+
+
+def first_text(data: Mapping[str, Any], *keys: str) -> str:
+    """Return the first of these entries that is a text or a number."""
+    for key in keys:
+        value = data.get(key)
+        if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
+            return str(value)
+    return ""
+
+
+def first_time(data: Mapping[str, Any], *keys: str) -> datetime | None:
+    """Return the first of these entries that is a time."""
+    return next((moment for key in keys if (moment := time_of(data.get(key))) is not None), None)
+
+
+def time_of(value: object) -> datetime | None:
+    """Return a time of a log, or None.
+
+    It is in seconds since 1970 or in ISO 8601, and in UTC if it has no zone.
+    """
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return datetime.fromtimestamp(value / 1000 if value > 1e11 else value, UTC)
+        if isinstance(value, str) and value:
+            moment = datetime.fromisoformat(value)
+            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError, OSError):
+        return None  # Not a time, or one that no calendar has: a log without times can be imported.
+    return None
+
+
+# A run
+
 UNKNOWN_USAGE = Usage(reported=False)
 NO_RESULT = "The log has no result of this call."
 
 _FORBID = ContinuationDecision.FORBID_CONTINUATION
 _STOP = ContinuationDecision.ALLOW_STOP
-_CONTINUES = ContinuationEvaluation(
-    IMPORTED_RUN, ContinuationDecision.REQUEST_CONTINUATION, "The log continues after this step"
-)
+_REQUEST = ContinuationDecision.REQUEST_CONTINUATION
 
 
 class Ending(Struct, frozen=True):
@@ -222,37 +340,27 @@ class _Fold:
             started = max(started, min(answer.started_at, answer.at or answer.started_at))
         answered = self.at(answer.at)
         made: list[AnyTransition] = []
-        request = None
-        if self.part is not None:
-            request = RequestRecord(self.part.hash)
-            if not self.noted:
-                self.noted = True
-                made.append(Noted(started, part=self.part))
-        seconds = (answered - started).total_seconds()
+        if self.part is not None and not self.noted:
+            self.noted = True
+            made.append(Noted(started, part=self.part))
+        call: dict[str, Any] = {
+            "started_at": started,
+            "failure": answer.failure,
+            "usage": answer.usage,
+            "seconds": (answered - started).total_seconds(),
+            "request": RequestRecord(self.part.hash) if self.part is not None else None,
+        }
         if answer.message is None and answer.failure is not None:
-            made.append(
-                ModelFailed(
-                    answered,
-                    started_at=started,
-                    failure=answer.failure,
-                    usage=answer.usage,
-                    seconds=seconds,
-                    request=request,
-                )
-            )
+            made.append(ModelFailed(answered, **call))
         else:
             made.append(
                 Answered(
                     answered,
-                    started_at=started,
                     message=answer.message,
                     finish_reason=answer.finish_reason,
-                    usage=answer.usage,
                     source=answer.source,
-                    seconds=seconds,
                     started=tuple(range(len(answer.results))),
-                    failure=answer.failure,
-                    request=request,
+                    **call,
                 )
             )
         made += self._results(answer)
@@ -287,9 +395,8 @@ class _Fold:
     def _outcome(self, answer: Answer, following: Query | Answer | None) -> ContinuationOutcome:
         """Return why the run continued after a step or ended, as far as the log says."""
         if isinstance(following, Answer):
-            if not answer.feedback:
-                return _CONTINUED
-            return _outcome(_CONTINUES.decision, _CONTINUES.reason, feedback="\n\n".join(answer.feedback))
+            feedback = "\n\n".join(answer.feedback) or None
+            return _outcome(_REQUEST, "The log continues after this step", feedback=feedback)
         place = "another query follows" if following is not None else "the log ends here"
         ending = self.transcript.ending if following is None else None
         if ending is not None and ending.stop_reason is not None:
@@ -316,9 +423,6 @@ def _outcome(
         IMPORTED_RUN, decision, clean(reason), stop_reason=stop_reason, feedback=feedback
     )
     return resolve((evaluation,))
-
-
-_CONTINUED = resolve((_CONTINUES,))
 
 
 def answer_of(response: ModelResponse, at: datetime | None = None) -> Answer:
