@@ -30,10 +30,9 @@ from whyloop.testing.engine_checks import (
     LocalSession,
     OpenEngine,
     answers,
-    hooks,
     interruptions,
-    limits,
     open_local_engine,
+    settings,
 )
 
 __all__ = [
@@ -50,7 +49,7 @@ __all__ = [
 
 CHECKS: tuple[Check, ...] = tuple(
     check
-    for topic in (answers, limits, interruptions, hooks)
+    for topic in (answers, settings, interruptions)
     for name, check in vars(topic).items()
     if name.startswith("check_")
 )

@@ -1,29 +1,30 @@
-"""Answers, tool calls and contents: queries, streaming text, calls one by one and at once, odd values."""
+"""Answers, tool calls and contents: queries, calls one by one and at once, odd values, typed outputs."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
-from whyloop.broadcasting.feed import EventFeed
 from whyloop.loop.agent import Agent
 from whyloop.rules.error_policy import ErrorPolicy
-from whyloop.testing.engine_checks.stage import SESSION, Gate, Stage, scenario, script
+from whyloop.testing.engine_checks.stage import Stage, scenario, script
 from whyloop.testing.scripted import Reply, ScriptedModel, call, calls, text
 from whyloop.tools.tool import ToolContext, ToolDefinition, tool
 from whyloop.tools.toolset import Toolset
 from whyloop.values.messages import FilePart, ImagePart, Message, TextPart
-from whyloop.values.model import Delta, ModelRequest, ModelResponse, ModelSource, Usage
-
-_PACE_SECONDS = 0.1
+from whyloop.values.model import (
+    OUTPUT_TOOL,
+    ModelRequest,
+    ModelResponse,
+    ModelSource,
+    OutputMode,
+    Usage,
+)
 
 
 @tool
@@ -42,16 +43,14 @@ async def find(word: str) -> dict[str, object]:
 async def check_an_answer(stage: Stage) -> None:
     """A model answers at once."""
     answer = text("Paris.", usage=Usage(input=12, output=3), reasoning="A capital.")
-    session = await stage.open(Agent(script(answer), instructions="Be brief."))
-    await session.send("The capital of France?")
+    await stage.ask(Agent(script(answer), instructions="Be brief."), "The capital of France?")
 
 
 @scenario
 async def check_a_tool_call(stage: Stage) -> None:
     """The result of a plain tool goes to the model."""
     model = script(call("add", {"a": 1, "b": 2}, "Let me see.", usage=20), text("3", usage=5))
-    session = await stage.open(Agent(model, [add]))
-    await session.send("1 + 2?")
+    await stage.ask(Agent(model, [add]), "1 + 2?")
 
 
 @scenario
@@ -63,16 +62,14 @@ async def check_steps_of_tool_calls(stage: Stage) -> None:
         call("find", {"word": "why"}),
         "17",
     )
-    session = await stage.open(Agent(model, [add, find]))
-    await session.send("The sum of the pages?")
+    await stage.ask(Agent(model, [add, find]), "The sum of the pages?")
 
 
 @scenario
 async def check_a_long_run(stage: Stage) -> None:
     """A run of many steps has one trace, and can be continued."""
     steps = [call("add", {"a": number, "b": 1}, usage=3) for number in range(40)]
-    session = await stage.open(Agent(script(*steps, "40", "Again."), [add], max_steps=50))
-    await session.send("Count to 40")
+    session, _ = await stage.ask(Agent(script(*steps, "40", "Again."), [add], max_steps=50), "Count to 40")
     await session.send("Again?")
 
 
@@ -102,8 +99,7 @@ async def check_calls_at_once(stage: Stage) -> None:
 
     model = script(calls(call("left"), call("broken"), call("right"), call("add", {"a": 1, "b": 1})), "Done.")
     agent = Agent(model, [left, broken, right, add], error_policy=ErrorPolicy.ignore_tool_errors())
-    session = await stage.open(agent)
-    await session.send("Go")
+    await stage.ask(agent, "Go")
 
 
 @scenario
@@ -120,8 +116,7 @@ async def check_each_call_runs_once(stage: Stage) -> None:
 
     first = calls(call("count", {"word": "a"}), call("count", {"word": "b"}))
     model = script(first, call("count", {"word": "a"}), "Counted.")
-    session = await stage.open(Agent(model, [count]), metadata={"user": "ann"})
-    state = await session.send("Count")
+    _, state = await stage.ask(Agent(model, [count]), "Count", metadata={"user": "ann"})
     stage.note("the calls", sorted(key.replace(state.execution.id, "execution") for key in keys))
 
 
@@ -147,8 +142,7 @@ async def check_a_toolset(stage: Stage) -> None:
     both = calls(call("take", {"title": "Emma"}), call("burn", {"title": "Emma"}), call("take", {}))
     model = script(both, call("add", {"a": 1, "b": 1}), "Taken.")
     policy = ErrorPolicy.retry_tool_errors()
-    session = await stage.open(Agent(model, [Shelf(), add], error_policy=policy))
-    state = await session.send("Take it")
+    session, state = await stage.ask(Agent(model, [Shelf(), add], error_policy=policy), "Take it")
     await session.deny(state.pending_calls[0].id, "books are not burnt")
     await session.resume()
 
@@ -168,40 +162,35 @@ async def check_a_toolset_that_cannot_be_listed(stage: Stage) -> None:
             return await super().list()
 
     model = script(call("take", {"title": "Emma"}), "Taken.")
-    session = await stage.open(Agent(model, [Far()]))
-    await session.send("Take it")
+    session, _ = await stage.ask(Agent(model, [Far()]), "Take it")
     await session.resume()
 
 
 @scenario
 async def check_an_unknown_tool(stage: Stage) -> None:
     """A call of a tool that does not exist is a validation failure."""
-    session = await stage.open(Agent(script(call("subtract", {"a": 1})), [add]))
-    await session.send("2 - 1?")
+    await stage.ask(Agent(script(call("subtract", {"a": 1})), [add]), "2 - 1?")
 
 
 @scenario
 async def check_a_call_written_as_text(stage: Stage) -> None:
     """A call written as text stays in the history, and the model gets a message."""
     model = script('{"name": "add", "arguments": {"a": 1, "b": 2}}', call("add", {"a": 1, "b": 2}), "3")
-    session = await stage.open(Agent(model, [add], error_policy=ErrorPolicy.retry_tool_errors()))
-    await session.send("1 + 2?")
+    await stage.ask(Agent(model, [add], error_policy=ErrorPolicy.retry_tool_errors()), "1 + 2?")
 
 
 @scenario
 async def check_a_truncated_answer(stage: Stage) -> None:
     """The calls of a truncated answer are not run."""
     reply = call("add", '{"a": 1, "b"', "I add", finish_reason="length")
-    session = await stage.open(Agent(script(reply), [add]))
-    await session.send("1 + 2?")
+    await stage.ask(Agent(script(reply), [add]), "1 + 2?")
 
 
 @scenario
 async def check_an_empty_answer(stage: Stage) -> None:
     """An empty reply to a query is a failure, and after tool results it is an answer."""
     model = script("", call("add", {"a": 1, "b": 2}), "")
-    session = await stage.open(Agent(model, [add]))
-    await session.send("Hello?")
+    session, _ = await stage.ask(Agent(model, [add]), "Hello?")
     await session.send("1 + 2?")
 
 
@@ -209,8 +198,7 @@ async def check_an_empty_answer(stage: Stage) -> None:
 async def check_the_next_query(stage: Stage) -> None:
     """A second query of a session is a new execution with the same history."""
     model = script("Paris.", call("add", {"a": 2, "b": 2}), "2.1 million.")
-    session = await stage.open(Agent(model, [add], max_steps=2))
-    await session.send("The capital of France?")
+    session, _ = await stage.ask(Agent(model, [add], max_steps=2), "The capital of France?")
     await session.send("And its people?")
 
 
@@ -224,55 +212,6 @@ async def check_two_agents(stage: Stage) -> None:
     await first.send("1 + 2?")
     await second.send("Where?")
     await stage.refused((await stage.open(finder, "third")).resume())
-
-
-class _PacedModel(ScriptedModel):
-    """A model that streams its words slowly until a gate is open."""
-
-    def __init__(self, answer: str, gate: Gate) -> None:
-        super().__init__([answer], by_word=True)
-        self._gate = gate
-
-    async def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
-        """Yield the answer word by word."""
-        async for delta in super().respond(request):
-            yield delta
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_PACE_SECONDS):
-                    await self._gate.wait()
-
-
-@scenario
-async def check_streaming_text(stage: Stage) -> None:
-    """A follower of the store gets text while the model answers, and all at the end."""
-    gate = stage.gate()
-    answer = "A loop ends for a reason, and the reason has a name. " * 2
-    session = await stage.open(Agent(_PacedModel(answer, gate)))
-    following = stage.background(_follow(stage, gate))
-    state = await session.send("Why?")
-    chunks, last_response = await following
-    assert chunks, "a follower should get text while the model answers, and it got none"
-    for chunk in chunks:
-        assert chunk in answer, f"a follower should get pieces of the answer, and it got {chunk!r}"
-    assert last_response == state.last_response == answer, "a follower should get the answer at the end"
-
-
-async def _follow(stage: Stage, gate: Gate) -> tuple[list[str], str]:
-    """Return the pieces of text that a follower gets, and the answer.
-
-    The first piece opens the gate.
-    """
-    chunks: list[str] = []
-    async with EventFeed(stage.store) as feed, aclosing(feed.follow(SESSION)) as portions:
-        async for items in portions:
-            for envelope in [msgspec.json.decode(item.body) for item in items]:
-                data = envelope["data"]
-                if envelope["event"] == "agent.stream.chunk":
-                    chunks += [data["chunk"]]
-                    gate.open()
-                elif envelope["event"] == "agent.status" and data["status"] == "completed":
-                    return [chunk for chunk in chunks if chunk], data["last_response"]
-    return chunks, ""
 
 
 _ODD = "naïve 猫 🐈 \u200d\x00\x1b[31m \ud83d \r\n\u2028 </script>"
@@ -293,8 +232,7 @@ async def check_large_results(stage: Stage) -> None:
         return "0123456789" * 2_000
 
     model = script(calls(call("long"), call("cut")), "Read.")
-    session = await stage.open(Agent(model, [long, cut]))
-    await session.send("Read it")
+    await stage.ask(Agent(model, [long, cut]), "Read it")
 
 
 @scenario
@@ -309,8 +247,7 @@ async def check_a_query_of_parts(stage: Stage) -> None:
 async def check_metadata(stage: Stage) -> None:
     """A session keeps its metadata, and opening it again does not change it."""
     agent = Agent(script("One.", "Two."))
-    session = await stage.open(agent, metadata={"user": "ann", "tags": ["a", "ü"], "plan": {"seats": 3}})
-    await session.send("1?")
+    await stage.ask(agent, "1?", metadata={"user": "ann", "tags": ["a", "ü"], "plan": {"seats": 3}})
     again = await stage.open(agent, metadata={"user": "bob"})
     await again.send("2?")
 
@@ -325,8 +262,7 @@ async def check_odd_texts(stage: Stage) -> None:
         return said + _ODD
 
     model = script(call("echo", {"said": "naïve 🐈 \x00"}, _ODD), text(_ODD, reasoning=_ODD))
-    session = await stage.open(Agent(model, [echo], instructions=_ODD), metadata={"odd": "naïve 🐈"})
-    await session.send(_ODD)
+    await stage.ask(Agent(model, [echo], instructions=_ODD), _ODD, metadata={"odd": "naïve 🐈"})
 
 
 @dataclass
@@ -360,8 +296,7 @@ async def check_results_of_all_types(stage: Stage) -> None:
         return _RESULTS[name]
 
     model = script(calls(*[call("get", {"name": name}) for name in _RESULTS]), "Got them.")
-    session = await stage.open(Agent(model, [get], error_policy=ErrorPolicy.ignore_tool_errors()))
-    await session.send("Get all")
+    await stage.ask(Agent(model, [get], error_policy=ErrorPolicy.ignore_tool_errors()), "Get all")
 
 
 @scenario
@@ -375,8 +310,7 @@ async def check_arguments_of_all_types(stage: Stage) -> None:
 
     exact = {"whole": 2**53 + 1, "part": 0.5, "flags": [True], "nested": {"a": [None, {}]}, "point": None}
     loose = {"whole": "7", "part": "1e3", "flags": '["true"]', "nested": "{}", "point": {"x": 1}, "more": 1}
-    session = await stage.open(Agent(script(calls(call("put", exact), call("put", loose)), "Put."), [put]))
-    await session.send("Put all")
+    await stage.ask(Agent(script(calls(call("put", exact), call("put", loose)), "Put."), [put]), "Put all")
 
 
 class _Provider(ScriptedModel):
@@ -406,8 +340,7 @@ async def check_the_data_of_a_provider(stage: Stage) -> None:
         return "nothing"
 
     replies = [call("look", text="Let me see.", reasoning="I must look."), text("Nothing.")]
-    session = await stage.open(Agent(_Provider(replies), [look]))
-    await session.send("Search")
+    await stage.ask(Agent(_Provider(replies), [look]), "Search")
 
 
 @scenario
@@ -416,3 +349,74 @@ async def check_a_query_that_is_a_message(stage: Stage) -> None:
     session = await stage.open(Agent(script("A report.")))
     file = FilePart(url="https://example.com/report.pdf", media_type="application/pdf", name="report.pdf")
     await session.send(Message.user([TextPart("What is it?"), file]))
+
+
+# Typed outputs
+
+
+@dataclass
+class City:
+    """A city."""
+
+    name: str
+    people: int
+
+
+@tool
+def search(word: str) -> str:
+    """Find a city."""
+    return "Paris, 2100000"
+
+
+_PARIS = {"name": "Paris", "people": 2_100_000}
+
+
+@scenario
+async def check_an_output_by_a_tool_call(stage: Stage) -> None:
+    """The model answers with a call of the output tool, after a call of another one."""
+    model = script(call("search", {"word": "capital"}), call(OUTPUT_TOOL, _PARIS))
+    await stage.ask(Agent(model, [search], output_type=City), "The capital of France?")
+
+
+@scenario
+async def check_an_output_in_the_native_mode(stage: Stage) -> None:
+    """The provider makes the text fit, and a scalar is wrapped in an object."""
+    model = ScriptedModel(['{"value": [1, 2, 3]}'], output_mode=OutputMode.NATIVE)
+    await stage.ask(Agent(model, output_type=list[int]), "Count to 3")
+
+
+@scenario
+async def check_an_output_that_is_corrected(stage: Stage) -> None:
+    """An answer that does not fit is corrected without the error policy."""
+    model = script(call(OUTPUT_TOOL, {"name": "Paris"}), call(OUTPUT_TOOL, _PARIS))
+    await stage.ask(Agent(model, output_type=City), "The capital of France?")
+
+
+@scenario
+async def check_an_output_that_never_fits(stage: Stage) -> None:
+    """An answer that does not fit after corrections ends the run without an output."""
+    replies = [call(OUTPUT_TOOL, {"name": "Paris"})] * 3
+    policy = ErrorPolicy.retry_all(max_retries=1)
+    await stage.ask(Agent(script(*replies), output_type=City, error_policy=policy), "The capital of France?")
+
+
+@scenario
+async def check_an_output_validator(stage: Stage) -> None:
+    """A validator refuses one answer and changes the next."""
+
+    async def check_people(city: City) -> City:
+        if city.people < 1000:
+            raise ValueError("that is a village: name a city")
+        return City(city.name.upper(), city.people)
+
+    model = script(call(OUTPUT_TOOL, {"name": "Èze", "people": 2}), call(OUTPUT_TOOL, _PARIS))
+    agent = Agent(model, output_type=City, output_validators=check_people)
+    await stage.ask(agent, "A city?")
+
+
+@scenario
+async def check_an_output_beside_other_calls(stage: Stage) -> None:
+    """An output beside other calls is discarded, and the model is asked again."""
+    both = calls(call("search", {"word": "capital"}), call(OUTPUT_TOOL, _PARIS))
+    model = script(both, call(OUTPUT_TOOL, _PARIS))
+    await stage.ask(Agent(model, [search], output_type=City), "The capital of France?")

@@ -1,18 +1,31 @@
-"""Interruptions: approvals, stop requests and deadlines, during a model call, a tool call and a pause."""
+"""Runs in progress: streaming text; stop requests, deadlines and approvals, in calls and pauses."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, suppress
 
+import msgspec
+
+from whyloop.broadcasting.feed import EventFeed
 from whyloop.errors import ModelError
 from whyloop.loop.agent import Agent
 from whyloop.rules.error_policy import Backoff, ErrorPolicy
 from whyloop.rules.limits import CumulativeExecutionTimeLimit, ExecutionTimeLimit
-from whyloop.testing.engine_checks.stage import Gate, HeldModel, Stage, StageSession, scenario, script
-from whyloop.testing.scripted import Reply, call, calls, text
+from whyloop.testing.engine_checks.stage import (
+    SESSION,
+    Gate,
+    HeldModel,
+    Stage,
+    StageSession,
+    scenario,
+    script,
+)
+from whyloop.testing.scripted import Reply, ScriptedModel, call, calls, text
 from whyloop.tools.tool import Tool, tool
 from whyloop.values.continuation import Budget
+from whyloop.values.model import Delta, ModelRequest, ModelResponse
 from whyloop.values.state import AgentState
 
 DEADLINE_SECONDS = 1.0
@@ -20,6 +33,7 @@ DEADLINE_SECONDS = 1.0
 SEEN_SECONDS = 0.6
 """Every engine has seen a stop request by then."""
 _GRACE = 0.1
+_PACE_SECONDS = 0.1
 
 
 def _waiting_at(gate: Gate) -> Tool:
@@ -44,9 +58,7 @@ def look() -> str:
 async def check_a_stop_while_the_model_streams(stage: Stage) -> None:
     """The text so far is kept as an incomplete answer."""
     gate = stage.gate()
-    session = await stage.open(Agent(HeldModel(["Once upon a time"], gate)))
-    run = stage.background(session.send("A story"))
-    await stage.reached(gate, run)
+    session, run = await stage.hold(Agent(HeldModel(["Once upon a time"], gate)), "A story", gate)
     await session.request_stop("enough")
     await run
 
@@ -55,9 +67,9 @@ async def check_a_stop_while_the_model_streams(stage: Stage) -> None:
 async def check_a_resume_after_a_stop(stage: Stage) -> None:
     """A run that was stopped while the model streamed continues with another request."""
     gate = stage.gate()
-    session = await stage.open(Agent(HeldModel([text("Once upon a time", usage=5), "The end."], gate)))
-    run = stage.background(session.send("A story"))
-    await stage.reached(gate, run)
+    session, run = await stage.hold(
+        Agent(HeldModel([text("Once upon a time", usage=5), "The end."], gate)), "A story", gate
+    )
     await session.request_stop("a break")
     await run
     gate.open()
@@ -69,9 +81,7 @@ async def check_a_stop_while_a_tool_runs(stage: Stage) -> None:
     """A call that exceeds the grace period is cut off, and its outcome is unknown."""
     gate = stage.gate()
     agent = Agent(script(call("wait")), [_waiting_at(gate)], stop_grace=_GRACE)
-    session = await stage.open(agent)
-    run = stage.background(session.send("Wait"))
-    await stage.reached(gate, run)
+    session, run = await stage.hold(agent, "Wait", gate)
     await session.request_stop("enough")
     await run
 
@@ -82,9 +92,7 @@ async def check_a_stop_while_a_tool_finishes(stage: Stage) -> None:
     gate = stage.gate()
     replies = calls(call("wait"), call("look"))
     agent = Agent(script(replies, "Never."), [_waiting_at(gate), look], stop_grace=30)
-    session = await stage.open(agent)
-    run = stage.background(session.send("Wait"))
-    await stage.reached(gate, run)
+    session, run = await stage.hold(agent, "Wait", gate)
     await session.request_stop("enough")
     await asyncio.sleep(SEEN_SECONDS)
     gate.open()
@@ -94,8 +102,7 @@ async def check_a_stop_while_a_tool_finishes(stage: Stage) -> None:
 @scenario
 async def check_a_stop_in_a_pause(stage: Stage) -> None:
     """A paused run ends without a runner, and the session takes the next query."""
-    session = await stage.open(Agent(script(call("pay", {"amount": 5}), "Hello."), [pay]))
-    await session.send("Pay 5")
+    session, _ = await stage.ask(Agent(script(call("pay", {"amount": 5}), "Hello."), [pay]), "Pay 5")
     await session.request_stop("never mind")
     stopped = await stage.stored(lambda state: state.status.has_ended)
     stage.note("the stop", stopped.to_dict())
@@ -134,8 +141,7 @@ async def check_a_deadline_of_a_tool_call(stage: Stage) -> None:
         timeout=DEADLINE_SECONDS,
         stop_grace=_GRACE,
     )
-    session = await stage.open(agent)
-    await session.send("Wait")
+    session, _ = await stage.ask(agent, "Wait")
     await session.resume(grant=Budget(seconds=60))
 
 
@@ -144,8 +150,7 @@ async def check_a_deadline_of_a_model_call(stage: Stage) -> None:
     """A time limit cuts an answer off, and its text is kept."""
     gate = stage.gate()
     limit = ExecutionTimeLimit(DEADLINE_SECONDS)
-    session = await stage.open(Agent(HeldModel(["Once upon a time"], gate), criteria=[limit]))
-    await session.send("A story")
+    await stage.ask(Agent(HeldModel(["Once upon a time"], gate), criteria=[limit]), "A story")
 
 
 @scenario
@@ -160,17 +165,14 @@ async def check_a_deadline_of_active_time(stage: Stage) -> None:
         stop_grace=_GRACE,
         wrap_up=True,
     )
-    session = await stage.open(agent)
-    await session.send("Wait")
+    await stage.ask(agent, "Wait")
 
 
 @scenario
 async def check_a_query_while_another_runs(stage: Stage) -> None:
     """A session runs one query at a time."""
     gate = stage.gate()
-    session = await stage.open(Agent(script(call("wait"), "Done."), [_waiting_at(gate)]))
-    run = stage.background(session.send("Wait"))
-    await stage.reached(gate, run)
+    session, run = await stage.hold(Agent(script(call("wait"), "Done."), [_waiting_at(gate)]), "Wait", gate)
     await stage.refused(session.send("Hello?"))
     gate.open()
     await run
@@ -198,8 +200,8 @@ def lend(amount: int, to: str = "bob") -> str:
     return f"lent {amount} to {to}"
 
 
-async def _session(stage: Stage, *replies: Reply | str) -> StageSession:
-    return await stage.open(Agent(script(*replies), [pay, balance, lend]))
+async def _ask(stage: Stage, query: str, *replies: Reply | str) -> tuple[StageSession, AgentState]:
+    return await stage.ask(Agent(script(*replies), [pay, balance, lend]), query)
 
 
 def _question(state: AgentState, index: int = 0) -> str:
@@ -212,28 +214,25 @@ def _question(state: AgentState, index: int = 0) -> str:
 @scenario
 async def check_an_approval(stage: Stage) -> None:
     """A decision alone does not continue the run; a resume runs the call."""
-    session = await _session(stage, call("pay", {"amount": 5}, "I pay."), "Paid.")
-    state = await session.send("Pay 5")
-    await session.approve(_question(state), by="ann")
+    session, state = await _ask(stage, "Pay 5", call("pay", {"amount": 5}, "I pay."), "Paid.")
+    await session.approve(_question(state))
     await session.resume()
 
 
 @scenario
 async def check_a_denial(stage: Stage) -> None:
     """The model gets the reason of a denial."""
-    session = await _session(stage, call("pay", {"amount": 5}), "Not paid.")
-    state = await session.send("Pay 5")
-    await session.deny(_question(state), "too much", by="ann")
+    session, state = await _ask(stage, "Pay 5", call("pay", {"amount": 5}), "Not paid.")
+    await session.deny(_question(state), "too much")
     await session.resume()
 
 
 @scenario
 async def check_an_edit(stage: Stage) -> None:
     """A call runs with the arguments of a person; those that do not fit are refused."""
-    session = await _session(stage, call("pay", {"amount": 5}), "Paid 3.")
-    state = await session.send("Pay 5")
+    session, state = await _ask(stage, "Pay 5", call("pay", {"amount": 5}), "Paid 3.")
     await stage.refused(session.edit(_question(state), {"amount": "three"}))
-    await session.edit(_question(state), {"amount": 3, "to": "eve"}, by="ann")
+    await session.edit(_question(state), {"amount": 3, "to": "eve"})
     await session.resume()
 
 
@@ -241,11 +240,10 @@ async def check_an_edit(stage: Stage) -> None:
 async def check_two_questions(stage: Stage) -> None:
     """Two calls of a step wait, are decided one by one, and a third one runs at once."""
     replies = calls(call("pay", {"amount": 1}), call("balance"), call("pay", {"amount": 2}))
-    session = await _session(stage, replies, "Paid 1.")
-    state = await session.send("Pay 1 and 2")
+    session, state = await _ask(stage, "Pay 1 and 2", replies, "Paid 1.")
     first, second = _question(state, 0), _question(state, 1)
     await session.deny(second, "once is enough", by="bob")
-    await session.approve(first, by="ann")
+    await session.approve(first)
     await session.resume()
 
 
@@ -253,32 +251,30 @@ async def check_two_questions(stage: Stage) -> None:
 async def check_a_resume_with_an_open_question(stage: Stage) -> None:
     """A resume runs what was approved, and pauses again for the question that is left."""
     replies = calls(call("pay", {"amount": 1}), call("pay", {"amount": 2}))
-    session = await _session(stage, replies, "Paid both.")
-    state = await session.send("Pay 1 and 2")
+    session, state = await _ask(stage, "Pay 1 and 2", replies, "Paid both.")
     await session.resume()
-    await session.approve(_question(state), by="ann")
+    await session.approve(_question(state))
     state = await session.resume()
-    await session.approve(_question(state), by="ann")
+    await session.approve(_question(state))
     await session.resume()
 
 
 @scenario
 async def check_questions_of_several_steps(stage: Stage) -> None:
     """Each step asks a question of its own."""
-    session = await _session(stage, call("pay", {"amount": 1}), call("pay", {"amount": 2}), "Paid both.")
-    for query in ("Pay 1, then 2", None):
-        state = await (session.send(query) if query else session.resume())
-        await session.approve(_question(state), by="ann")
-    await session.resume()
+    replies = call("pay", {"amount": 1}), call("pay", {"amount": 2})
+    session, state = await _ask(stage, "Pay 1, then 2", *replies, "Paid both.")
+    for _ in replies:
+        await session.approve(_question(state))
+        state = await session.resume()
 
 
 @scenario
 async def check_an_approval_by_arguments(stage: Stage) -> None:
     """A function of the arguments says which calls wait for a person."""
     replies = calls(call("lend", {"amount": 5}), call("lend", {"amount": 70}))
-    session = await _session(stage, replies, "Lent both.")
-    state = await session.send("Lend 5 and 70")
-    await session.approve(_question(state), by="ann")
+    session, state = await _ask(stage, "Lend 5 and 70", replies, "Lent both.")
+    await session.approve(_question(state))
     await session.resume()
 
 
@@ -293,17 +289,15 @@ async def check_an_approved_call_that_fails(stage: Stage) -> None:
 
     model = script(call("transfer", {"order": {"eve": 5}}), "It is closed.")
     policy = ErrorPolicy.retry_tool_errors(max_retries=1)
-    session = await stage.open(Agent(model, [transfer], error_policy=policy))
-    state = await session.send("Transfer 5")
-    await session.approve(_question(state), by="ann")
+    session, state = await stage.ask(Agent(model, [transfer], error_policy=policy), "Transfer 5")
+    await session.approve(_question(state))
     await session.resume()
 
 
 @scenario
 async def check_a_query_instead_of_a_decision(stage: Stage) -> None:
     """Another query ends a paused execution and closes its question."""
-    session = await _session(stage, call("pay", {"amount": 5}), "The balance is fine.")
-    state = await session.send("Pay 5")
+    session, state = await _ask(stage, "Pay 5", call("pay", {"amount": 5}), "The balance is fine.")
     await session.send("Leave that. Is the balance fine?")
     await stage.refused(session.approve(_question(state)))
 
@@ -311,14 +305,63 @@ async def check_a_query_instead_of_a_decision(stage: Stage) -> None:
 @scenario
 async def check_refused_decisions(stage: Stage) -> None:
     """An unknown or decided question is refused, and so is resuming a completed run."""
-    session = await _session(stage, call("pay", {"amount": 5}), "Paid.")
+    session = await stage.open(Agent(script(call("pay", {"amount": 5}), "Paid."), [pay]))
     await stage.refused(session.resume())
     await stage.refused(session.approve("unknown"))
     state = await session.send("Pay 5")
     await stage.refused(session.approve("unknown"))
     await stage.refused(session.deny("unknown", "no"))
     await stage.refused(session.edit("unknown", {"amount": 1}))
-    await session.approve(_question(state), by="ann")
+    await session.approve(_question(state))
     await stage.refused(session.deny(_question(state), "too late"))
     await session.resume()
     await stage.refused(session.resume())
+
+
+class _PacedModel(ScriptedModel):
+    """A model that streams its words slowly until a gate is open."""
+
+    def __init__(self, answer: str, gate: Gate) -> None:
+        super().__init__([answer], by_word=True)
+        self._gate = gate
+
+    async def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
+        """Yield the answer word by word."""
+        async for delta in super().respond(request):
+            yield delta
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PACE_SECONDS):
+                    await self._gate.wait()
+
+
+@scenario
+async def check_streaming_text(stage: Stage) -> None:
+    """A follower of the store gets text while the model answers, and all at the end."""
+    gate = stage.gate()
+    answer = "A loop ends for a reason, and the reason has a name. " * 2
+    session = await stage.open(Agent(_PacedModel(answer, gate)))
+    following = stage.background(_follow(stage, gate))
+    state = await session.send("Why?")
+    chunks, last_response = await following
+    assert chunks, "a follower should get text while the model answers, and it got none"
+    for chunk in chunks:
+        assert chunk in answer, f"a follower should get pieces of the answer, and it got {chunk!r}"
+    assert last_response == state.last_response == answer, "a follower should get the answer at the end"
+
+
+async def _follow(stage: Stage, gate: Gate) -> tuple[list[str], str]:
+    """Return the pieces of text that a follower gets, and the answer.
+
+    The first piece opens the gate.
+    """
+    chunks: list[str] = []
+    async with EventFeed(stage.store) as feed, aclosing(feed.follow(SESSION)) as portions:
+        async for items in portions:
+            for envelope in [msgspec.json.decode(item.body) for item in items]:
+                data = envelope["data"]
+                if envelope["event"] == "agent.stream.chunk":
+                    chunks += [data["chunk"]]
+                    gate.open()
+                elif envelope["event"] == "agent.status" and data["status"] == "completed":
+                    return [chunk for chunk in chunks if chunk], data["last_response"]
+    return chunks, ""

@@ -197,6 +197,26 @@ class Stage:
             self._opened.append(agent_id)
         return StageSession(self, agent, await self._engine.open(agent.name, agent_id, metadata))
 
+    async def ask(
+        self,
+        agent: Agent[Any, Any],
+        query: Query,
+        metadata: Mapping[str, object] | None = None,
+        deps: MakeDeps | None = None,
+    ) -> tuple[StageSession, AgentState]:
+        """Open a session of an agent and send a query; return both the session and its state."""
+        session = await self.open(agent, metadata=metadata, deps=deps)
+        return session, await session.send(query)
+
+    async def hold(
+        self, agent: Agent[Any, Any], query: Query, gate: Gate
+    ) -> tuple[StageSession, asyncio.Task[AgentState]]:
+        """Open a session and send a query; return the session and its run, which waits at the gate."""
+        session = await self.open(agent)
+        run = self.background(session.send(query))
+        await self._reached(gate, run)
+        return session, run
+
     def gate(self) -> Gate:
         """Return a new gate, which opens at the end of the scenario, if not before."""
         self._gates.append(gate := Gate())
@@ -207,7 +227,7 @@ class Stage:
         self._tasks.append(task := asyncio.create_task(work))
         return task
 
-    async def reached(self, gate: Gate, run: asyncio.Task[AgentState]) -> None:
+    async def _reached(self, gate: Gate, run: asyncio.Task[AgentState]) -> None:
         """Wait until a run waits at a gate; raise the error of a run that ended before."""
         reaching = self.background(gate.reached())
         await asyncio.wait({reaching, run}, return_when=asyncio.FIRST_COMPLETED)

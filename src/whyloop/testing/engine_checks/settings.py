@@ -1,17 +1,24 @@
-"""Limits, other rules and failures: what ends a run, and what is granted, retried or ignored."""
+"""Settings of an agent: limits and other rules, error policies, hooks, deps and instructions."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
 from whyloop.errors import ModelError, RateLimitError, ToolExecutionError
 from whyloop.loop.agent import Agent
+from whyloop.loop.hooks import AskModel, Block, Hook, RunTool
 from whyloop.rules.error_policy import Backoff, ErrorPolicy
 from whyloop.rules.limits import CostLimit, StepsLimit, TokenUsageLimit
 from whyloop.rules.repetition import RepeatedCallCheck
+from whyloop.stores.records import Summary
 from whyloop.testing.engine_checks.stage import Stage, scenario, script
-from whyloop.testing.scripted import call, text
-from whyloop.tools.tool import Tool, tool
+from whyloop.testing.scripted import call, calls, text
+from whyloop.tools.tool import RunContext, Tool, ToolContext, tool
 from whyloop.values.continuation import Budget, ContinuationDecision, ContinuationEvaluation, StopReason
-from whyloop.values.model import Usage
+from whyloop.values.messages import Message, ToolCall, ToolResult
+from whyloop.values.model import ModelRequest, ModelResponse, Usage
 from whyloop.values.state import AgentState
 
 
@@ -25,8 +32,7 @@ def look(place: str = "here") -> str:
 async def check_a_steps_limit_and_a_grant(stage: Stage) -> None:
     """A limit ends the run and its resume, unless there is a grant."""
     replies = [call("look", {"place": str(number)}) for number in range(4)] + [text("Nothing.")]
-    session = await stage.open(Agent(script(*replies), [look], max_steps=2))
-    await session.send("Search")
+    session, _ = await stage.ask(Agent(script(*replies), [look], max_steps=2), "Search")
     await session.resume()
     await session.resume(grant=Budget(steps=1))
     await session.resume(grant=Budget(steps=2, tokens=100, seconds=60))
@@ -35,8 +41,7 @@ async def check_a_steps_limit_and_a_grant(stage: Stage) -> None:
 @scenario
 async def check_an_answer_on_the_last_step(stage: Stage) -> None:
     """An answer on the last step that a limit allows is a natural end."""
-    session = await stage.open(Agent(script(call("look"), "Nothing."), [look], max_steps=2))
-    await session.send("Search")
+    await stage.ask(Agent(script(call("look"), "Nothing."), [look], max_steps=2), "Search")
 
 
 @scenario
@@ -45,8 +50,7 @@ async def check_a_token_limit(stage: Stage) -> None:
     model = script(
         text("Hello.", usage=90), call("look", usage=60), call("look", usage=50), text("No.", usage=9)
     )
-    session = await stage.open(Agent(model, [look], max_tokens=100))
-    await session.send("Hello")
+    session, _ = await stage.ask(Agent(model, [look], max_tokens=100), "Hello")
     await session.send("Search")
     await session.resume(grant=Budget(tokens=50))
 
@@ -55,8 +59,7 @@ async def check_a_token_limit(stage: Stage) -> None:
 async def check_a_limit_of_the_session(stage: Stage) -> None:
     """A limit of the whole session ends the next execution before a model call."""
     limit = TokenUsageLimit(100, scope="session")
-    session = await stage.open(Agent(script(text("Hello.", usage=120)), criteria=[limit]))
-    await session.send("Hello")
+    session, _ = await stage.ask(Agent(script(text("Hello.", usage=120)), criteria=[limit]), "Hello")
     await session.send("Again")
 
 
@@ -64,16 +67,14 @@ async def check_a_limit_of_the_session(stage: Stage) -> None:
 async def check_a_cost_limit(stage: Stage) -> None:
     """A cost that is not known forbids continuing."""
     model = script(call("look", usage=Usage(input=10, output=5)))
-    session = await stage.open(Agent(model, [look], criteria=[CostLimit("0.01")]))
-    await session.send("Search")
+    await stage.ask(Agent(model, [look], criteria=[CostLimit("0.01")]), "Search")
 
 
 @scenario
 async def check_feedback_and_a_guard(stage: Stage) -> None:
     """A model that repeats itself gets a message, and then the run ends."""
     model = script(*[call("look") for _ in range(6)])
-    session = await stage.open(Agent(model, [look], criteria=[RepeatedCallCheck()]))
-    await session.send("Search")
+    await stage.ask(Agent(model, [look], criteria=[RepeatedCallCheck()]), "Search")
 
 
 class _Curfew:
@@ -103,8 +104,7 @@ async def check_custom_criteria(stage: Stage) -> None:
     """An object and a function decide, and the model gets their feedback."""
     model = script(*[call("look", {"place": str(number)}) for number in range(3)])
     agent = Agent(model, [look], criteria=[_Curfew(), is_quiet, StepsLimit(9)])
-    session = await stage.open(agent)
-    await session.send("Search")
+    await stage.ask(agent, "Search")
 
 
 @scenario
@@ -114,8 +114,7 @@ async def check_a_criterion_that_raises(stage: Stage) -> None:
     def is_broken(state: AgentState) -> bool:
         raise KeyError("weather")
 
-    session = await stage.open(Agent(script(call("look")), [look], criteria=[is_broken]))
-    await session.send("Search")
+    await stage.ask(Agent(script(call("look")), [look], criteria=[is_broken]), "Search")
 
 
 @scenario
@@ -124,8 +123,7 @@ async def check_a_wrap_up(stage: Stage) -> None:
     model = script(
         call("look"), text("Nothing yet.", usage=7), call("look", {"place": "there"}), text("Found.")
     )
-    session = await stage.open(Agent(model, [look], max_steps=1, wrap_up=True))
-    await session.send("Search")
+    session, _ = await stage.ask(Agent(model, [look], max_steps=1, wrap_up=True), "Search")
     await session.resume(grant=Budget(steps=2))
 
 
@@ -133,8 +131,7 @@ async def check_a_wrap_up(stage: Stage) -> None:
 async def check_a_wrap_up_that_fails(stage: Stage) -> None:
     """A wrap-up that asks for tools is noted, and the run ends as it would have."""
     model = script(call("look"), call("look"))
-    session = await stage.open(Agent(model, [look], max_steps=1, wrap_up=True))
-    await session.send("Search")
+    await stage.ask(Agent(model, [look], max_steps=1, wrap_up=True), "Search")
 
 
 @scenario
@@ -143,8 +140,7 @@ async def check_shown_limits(stage: Stage) -> None:
     replies = [call("look", {"place": str(number)}, usage=100) for number in range(8)] + [text("Nothing.")]
     # Without a time limit: the text would say how much of the time is left.
     agent = Agent(script(*replies), [look], max_steps=10, max_tokens=1000, timeout=None, show_limits=True)
-    session = await stage.open(agent)
-    await session.send("Search")
+    await stage.ask(agent, "Search")
 
 
 _SOON = Backoff(base=0.01, cap=0.05)
@@ -170,8 +166,7 @@ def _flaky(failures: int) -> Tool:
 async def check_a_tool_error_that_stops(stage: Stage) -> None:
     """A tool that raises ends the run; after a resume, the model gets its error."""
     model = script(call("fetch", {"page": 1}), call("fetch", {"page": 1}), "Page 1.")
-    session = await stage.open(Agent(model, [_flaky(1)]))
-    await session.send("Fetch page 1")
+    session, _ = await stage.ask(Agent(model, [_flaky(1)]), "Fetch page 1")
     await session.resume()
 
 
@@ -180,8 +175,7 @@ async def check_tool_errors_that_are_retried(stage: Stage) -> None:
     """The model gets the error of a tool and calls it again."""
     replies = [call("fetch", {"page": 1})] * 3 + [text("Page 1.")]
     policy = ErrorPolicy.retry_tool_errors(max_retries=3)
-    session = await stage.open(Agent(script(*replies), [_flaky(2)], error_policy=policy))
-    await session.send("Fetch page 1")
+    await stage.ask(Agent(script(*replies), [_flaky(2)], error_policy=policy), "Fetch page 1")
 
 
 @scenario
@@ -189,8 +183,7 @@ async def check_tool_errors_beyond_the_retries(stage: Stage) -> None:
     """One failure more than the retries ends the run."""
     replies = [call("fetch", {"page": 1})] * 3
     policy = ErrorPolicy.retry_tool_errors(max_retries=2)
-    session = await stage.open(Agent(script(*replies), [_flaky(5)], error_policy=policy))
-    await session.send("Fetch page 1")
+    await stage.ask(Agent(script(*replies), [_flaky(5)], error_policy=policy), "Fetch page 1")
 
 
 @scenario
@@ -203,8 +196,7 @@ async def check_a_tool_error_that_is_not_retryable(stage: Stage) -> None:
         raise ToolExecutionError("the account is closed already", retryable=False)
 
     policy = ErrorPolicy.retry_all()
-    session = await stage.open(Agent(script(call("close_account")), [close_account], error_policy=policy))
-    await session.send("Close it")
+    await stage.ask(Agent(script(call("close_account")), [close_account], error_policy=policy), "Close it")
 
 
 @scenario
@@ -212,8 +204,7 @@ async def check_ignored_tool_errors(stage: Stage) -> None:
     """A policy that ignores the errors of tools lets the run continue."""
     model = script(call("fetch", {"page": 1}), "It cannot be reached.")
     policy = ErrorPolicy.ignore_tool_errors()
-    session = await stage.open(Agent(model, [_flaky(1)], error_policy=policy))
-    await session.send("Fetch page 1")
+    await stage.ask(Agent(model, [_flaky(1)], error_policy=policy), "Fetch page 1")
 
 
 @scenario
@@ -226,8 +217,7 @@ async def check_invalid_arguments(stage: Stage) -> None:
         "Page 1.",
     )
     policy = ErrorPolicy.retry_tool_errors(max_retries=2)
-    session = await stage.open(Agent(model, [_flaky(0)], error_policy=policy))
-    await session.send("Fetch page 1")
+    await stage.ask(Agent(model, [_flaky(0)], error_policy=policy), "Fetch page 1")
 
 
 @scenario
@@ -243,8 +233,7 @@ async def check_a_tool_timeout(stage: Stage) -> None:
 
     model = script(call("listen"), "I heard nothing.")
     policy = ErrorPolicy.retry_tool_errors()
-    session = await stage.open(Agent(model, [listen], error_policy=policy))
-    await session.send("Listen")
+    await stage.ask(Agent(model, [listen], error_policy=policy), "Listen")
 
 
 @scenario
@@ -259,8 +248,7 @@ async def check_model_errors_that_are_retried(stage: Stage) -> None:
     )
     policy = ErrorPolicy.retry_all(max_retries=2)
     agent = Agent(model, [_flaky(0)], error_policy=policy, backoff=_SOON)
-    session = await stage.open(agent)
-    await session.send("Fetch page 2")
+    await stage.ask(agent, "Fetch page 2")
 
 
 @scenario
@@ -268,8 +256,7 @@ async def check_model_errors_beyond_the_retries(stage: Stage) -> None:
     """One failed model call too many ends the run, and a resume asks again."""
     replies = [ModelError("overloaded", status=500)] * 2 + [text("At last.")]
     policy = ErrorPolicy.retry_all(max_retries=1)
-    session = await stage.open(Agent(script(*replies), error_policy=policy, backoff=_SOON))
-    await session.send("Hello?")
+    session, _ = await stage.ask(Agent(script(*replies), error_policy=policy, backoff=_SOON), "Hello?")
     await session.resume()
 
 
@@ -278,12 +265,157 @@ async def check_a_model_error_that_is_not_retryable(stage: Stage) -> None:
     """A refused key is not tried again under any policy."""
     model = script(ModelError("invalid key", status=401), "Never.")
     policy = ErrorPolicy.retry_all(max_retries=3)
-    session = await stage.open(Agent(model, error_policy=policy, backoff=_SOON))
-    await session.send("Hello?")
+    await stage.ask(Agent(model, error_policy=policy, backoff=_SOON), "Hello?")
 
 
 @scenario
 async def check_an_unknown_model_error(stage: Stage) -> None:
     """An error that no provider documents ends the run, and the trace has its text."""
-    session = await stage.open(Agent(script(RuntimeError("what was that?"))))
-    await session.send("Hello?")
+    await stage.ask(Agent(script(RuntimeError("what was that?"))), "Hello?")
+
+
+# Hooks, deps and instructions
+
+
+@tool
+def read(path: str) -> str:
+    """Read a file."""
+    return f"the text of {path}"
+
+
+@tool(needs_approval=True)
+def remove(path: str) -> str:
+    """Remove a file."""
+    return f"removed {path}"
+
+
+class AddDate(Hook):
+    """Change the request to the model."""
+
+    async def around_model(self, request: ModelRequest, context: RunContext, ask: AskModel) -> ModelResponse:
+        """Add a message in front of the history."""
+        dated = Message.developer(f"It is Friday, step {context.step_number}.")
+        return await ask(replace(request, messages=(dated, *request.messages)))
+
+
+class Polite(Hook):
+    """Change the response of the model."""
+
+    async def around_model(self, request: ModelRequest, context: RunContext, ask: AskModel) -> ModelResponse:
+        """Add a word to an answer."""
+        response = await ask(request)
+        return response if response.tool_calls else replace(response, text=f"{response.text} Thank you.")
+
+
+class InFolder(Hook):
+    """Change a call, block another, and answer a third one."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall | ToolResult | Block:
+        """Keep calls inside a folder."""
+        path = str(dict(call.arguments)["path"])  # type: ignore[arg-type]
+        self.calls.append(path)
+        if path.startswith("/"):
+            return Block("absolute paths are not allowed")
+        if path == "empty":
+            return ToolResult("")
+        return replace(call, arguments={"path": f"data/{path}"})
+
+
+class Shorten(Hook):
+    """Change the result of a call."""
+
+    async def around_tool(self, call: ToolCall, context: ToolContext, run: RunTool) -> ToolResult:
+        """Return the beginning of a result."""
+        result = await run()
+        return replace(result, content=result.content[:8])
+
+
+@scenario
+async def check_hooks_around_the_model(stage: Stage) -> None:
+    """Hooks change a request and a response, and the trace has their names."""
+    model = script(call("read", {"path": "a"}), "Read.")
+    await stage.ask(Agent(model, [read], hooks=[AddDate(), Polite()]), "Read a")
+
+
+@scenario
+async def check_a_hook_before_tools(stage: Stage) -> None:
+    """A hook changes a call, blocks one and answers one; approved calls run as shown."""
+    reads = [call("read", {"path": path}) for path in ("a", "/etc", "empty")]
+    model = script(calls(*reads, call("remove", {"path": "b"})), "Done.")
+    hook = InFolder()
+    session, state = await stage.ask(
+        Agent(model, [read, remove], hooks=hook), "Read a, /etc and empty, remove b"
+    )
+    await session.approve(state.pending_calls[0].id)
+    await session.resume()
+    stage.note("the calls of the hook", sorted(hook.calls))
+
+
+@scenario
+async def check_a_hook_around_tools(stage: Stage) -> None:
+    """A hook changes the result of a call, but not the answer of another hook."""
+    model = script(calls(call("read", {"path": "a"}), call("read", {"path": "empty"})), "Done.")
+    await stage.ask(Agent(model, [read], hooks=[InFolder(), Shorten()]), "Read a")
+
+
+@scenario
+async def check_a_hook_that_raises(stage: Stage) -> None:
+    """A hook that fails is a failure of its call."""
+
+    class Broken(Hook):
+        """Fail."""
+
+        async def around_tool(self, call: ToolCall, context: ToolContext, run: RunTool) -> ToolResult:
+            """Fail after the call."""
+            await run()
+            raise RuntimeError("the audit log is full")
+
+    await stage.ask(Agent(script(call("read", {"path": "a"})), [read], hooks=[Broken()]), "Read a")
+
+
+@dataclass
+class Account:
+    """The deps of a run."""
+
+    user: str
+
+
+async def _account_of(summary: Summary) -> Account:
+    return Account(str(summary.metadata["user"]))
+
+
+async def _instructions(context: RunContext[Account]) -> str:
+    return f"You help {context.deps.user}, step {context.step_number}."
+
+
+@tool
+def greet(context: ToolContext[Account], greeting: str) -> str:
+    """Greet the user."""
+    return f"{greeting}, {context.deps.user} ({context.metadata['user']}, call {context.tool_call_id})!"
+
+
+@tool(needs_approval=True)
+def sign(context: ToolContext[Account]) -> str:
+    """Sign with the name of the user."""
+    return f"signed: {context.deps.user}"
+
+
+@scenario
+async def check_deps_and_instructions(stage: Stage) -> None:
+    """Deps are made from the summary of a session, for each of its runs."""
+    model = script(calls(call("greet", {"greeting": "Hi"}), call("sign")), "Done.")
+    agent = Agent(model, [greet, sign], instructions=_instructions, deps_type=Account)
+    session, state = await stage.ask(agent, "Greet and sign", metadata={"user": "ann"}, deps=_account_of)
+    await session.approve(state.pending_calls[0].id)
+    await session.resume()
+
+
+@scenario
+async def check_missing_deps(stage: Stage) -> None:
+    """An agent that needs deps does not start a step without them."""
+    agent = Agent(script(), [greet], deps_type=Account)
+    session = await stage.open(agent, metadata={"user": "ann"})
+    await stage.refused(session.send("Greet"))
