@@ -68,13 +68,7 @@ COMMANDS = (
         "chat:chat",
         Opens.NONE,
         "chat with an agent in the terminal, and ask why it stopped",
-        (
-            *AGENT,
-            *TEMPORAL,
-            STORE,
-            option("--session SESSION", "the session to continue"),
-            METADATA,
-        ),
+        (*AGENT, *TEMPORAL, STORE, option("--session SESSION", "the session to continue"), METADATA),
         "The session is recorded as it happens. Commands begin with a slash; /help lists them. Ctrl-C stops "
         "the run, Ctrl-D leaves. In a pipe, each line is a question, or decides about a call that waits for "
         "a person; answers go to stdout, everything else goes to stderr. The exit code is 18 if such a call "

@@ -151,8 +151,7 @@ NAMESPACE = (
     option("--task-queue NAME", f"Temporal's task queue of the workers (default: {TASK_QUEUE})"),
 )
 DEPS = option(
-    "--deps PATH",
-    "package.module:name of a function that takes a session's summary and returns its deps",
+    "--deps PATH", "package.module:name of a function that takes a session's summary and returns its deps"
 )
 AGENT = (
     option("--agent PATH", "package.module:name of an agent in your code, instead of --model"),

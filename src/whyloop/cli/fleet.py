@@ -98,10 +98,7 @@ def refuse_missing_sdk() -> None:
 
 
 async def work_for_temporal(
-    store: Store,
-    args: argparse.Namespace,
-    agents: Mapping[str, Agent[Any, Any]],
-    make_deps: MakeDeps | None,
+    store: Store, args: argparse.Namespace, agents: Mapping[str, Agent[Any, Any]], make_deps: MakeDeps | None
 ) -> int:
     """Run sessions of Temporal until a signal."""
     refuse_missing_sdk()

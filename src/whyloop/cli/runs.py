@@ -126,10 +126,7 @@ async def deps_of(summary: Summary, make: MakeDeps | None) -> Any:
 
 
 async def _run_alone(
-    agent: Agent[Any, Any],
-    make_deps: MakeDeps | None,
-    question: str,
-    metadata: Mapping[str, PlainValue],
+    agent: Agent[Any, Any], make_deps: MakeDeps | None, question: str, metadata: Mapping[str, PlainValue]
 ) -> AgentState:
     state = agent.new_session(metadata=metadata)
     deps = await deps_of(summary_of(state), make_deps)
@@ -228,10 +225,7 @@ async def open_session(
 
 
 async def _show_run(
-    runner: Runner,
-    args: argparse.Namespace,
-    work: Work,
-    next_steps: Callable[[AgentState], list[str]],
+    runner: Runner, args: argparse.Namespace, work: Work, next_steps: Callable[[AgentState], list[str]]
 ) -> AgentState:
     """Show a run as it happens, the explanation at its end, and what can be done now."""
     if isinstance(runner, Agent) and args.agent is None and not args.quiet:

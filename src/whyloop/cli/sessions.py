@@ -14,15 +14,7 @@ import msgspec
 
 from whyloop.broadcasting.feed import EventFeed, cursor_of
 from whyloop.broadcasting.transports import AgentConsoleLogger
-from whyloop.cli.formats import (
-    age,
-    before_now,
-    metadata_of,
-    seconds_since,
-    short,
-    span_text,
-    unique_length,
-)
+from whyloop.cli.formats import age, before_now, metadata_of, seconds_since, short, span_text, unique_length
 from whyloop.cli.narration import FollowedEvents
 from whyloop.cli.renderer import (
     ALL_DECIDED,

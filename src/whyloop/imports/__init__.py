@@ -103,10 +103,7 @@ class _Run(Struct):
 
 
 def read_log(
-    source: Source,
-    format: str,
-    *,
-    on_problem: Callable[[LogProblem], None] | None = None,
+    source: Source, format: str, *, on_problem: Callable[[LogProblem], None] | None = None
 ) -> Iterator[AgentState]:
     """Yield the runs of another agent's log as sessions, without a store.
 

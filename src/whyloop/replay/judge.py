@@ -163,9 +163,7 @@ def _place(rule: CriterionObject, name: str | None = None) -> int:
     return _rank(name or name_of(rule))
 
 
-def _places_of(
-    evaluations: Sequence[ContinuationEvaluation],
-) -> list[tuple[int, ContinuationEvaluation]]:
+def _places_of(evaluations: Sequence[ContinuationEvaluation]) -> list[tuple[int, ContinuationEvaluation]]:
     """Return recorded evaluations with the positions at which an agent evaluated their rules.
 
     A rule that comes after one of the developer's own, or after a later one, is among the developer's own.

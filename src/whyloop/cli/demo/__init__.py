@@ -21,14 +21,7 @@ from whyloop.cli.demo.scenarios import CLEANUP, LOCAL, SCENARIOS, Scenario, play
 from whyloop.cli.formats import program
 from whyloop.cli.narration import Narrator
 from whyloop.cli.services import in_background, listen, serve_until_signal
-from whyloop.cli.terminal import (
-    USAGE_ERROR,
-    CommandError,
-    is_terminal,
-    terminal,
-    using_file,
-    write_error,
-)
+from whyloop.cli.terminal import USAGE_ERROR, CommandError, is_terminal, terminal, using_file, write_error
 from whyloop.errors import WhyloopError
 from whyloop.events import AgentEvent, AgentStepCompleted
 from whyloop.loop.agent import Agent

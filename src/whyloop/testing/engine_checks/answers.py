@@ -17,14 +17,7 @@ from whyloop.testing.scripted import Reply, ScriptedModel, call, calls, text
 from whyloop.tools.tool import ToolContext, ToolDefinition, tool
 from whyloop.tools.toolset import Toolset
 from whyloop.values.messages import FilePart, ImagePart, Message, TextPart
-from whyloop.values.model import (
-    OUTPUT_TOOL,
-    ModelRequest,
-    ModelResponse,
-    ModelSource,
-    OutputMode,
-    Usage,
-)
+from whyloop.values.model import OUTPUT_TOOL, ModelRequest, ModelResponse, ModelSource, OutputMode, Usage
 
 
 @tool
@@ -57,10 +50,7 @@ async def check_a_tool_call(stage: Stage) -> None:
 async def check_steps_of_tool_calls(stage: Stage) -> None:
     """Several steps follow each other, with plain and with async tools."""
     model = script(
-        call("find", {"word": "loop"}),
-        call("add", {"a": 3, "b": "14"}),
-        call("find", {"word": "why"}),
-        "17",
+        call("find", {"word": "loop"}), call("add", {"a": 3, "b": "14"}), call("find", {"word": "why"}), "17"
     )
     await stage.ask(Agent(model, [add, find]), "The sum of the pages?")
 

@@ -136,10 +136,7 @@ async def check_a_deadline_of_a_tool_call(stage: Stage) -> None:
     """A time limit cuts a call off, and a grant of seconds lets the run continue."""
     gate = stage.gate()
     agent = Agent(
-        script(call("wait"), "Too late."),
-        [_waiting_at(gate)],
-        timeout=DEADLINE_SECONDS,
-        stop_grace=_GRACE,
+        script(call("wait"), "Too late."), [_waiting_at(gate)], timeout=DEADLINE_SECONDS, stop_grace=_GRACE
     )
     session, _ = await stage.ask(agent, "Wait")
     await session.resume(grant=Budget(seconds=60))

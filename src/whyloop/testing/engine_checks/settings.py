@@ -211,10 +211,7 @@ async def check_ignored_tool_errors(stage: Stage) -> None:
 async def check_invalid_arguments(stage: Stage) -> None:
     """Arguments that do not fit, or are not JSON, are corrected by the model."""
     model = script(
-        call("fetch", {"page": "one"}),
-        call("fetch", "{page: 1}"),
-        call("fetch", {"page": "1"}),
-        "Page 1.",
+        call("fetch", {"page": "one"}), call("fetch", "{page: 1}"), call("fetch", {"page": "1"}), "Page 1."
     )
     policy = ErrorPolicy.retry_tool_errors(max_retries=2)
     await stage.ask(Agent(model, [_flaky(0)], error_policy=policy), "Fetch page 1")

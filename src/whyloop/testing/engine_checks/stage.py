@@ -337,13 +337,7 @@ _IDS = frozenset({"identity", "execution_id", "question_id", "hash"})
 _WITH_ID = frozenset({"execution", "question"})
 _TIMES = frozenset({"at", "timestamp", "wait_until"})
 _DURATIONS = frozenset(
-    {
-        "active_seconds",
-        "cumulative_execution_seconds",
-        "duration_ms",
-        "seconds",
-        "waiting_seconds",
-    }
+    {"active_seconds", "cumulative_execution_seconds", "duration_ms", "seconds", "waiting_seconds"}
 )
 _WAITS = frozenset({"backoff_seconds", "wait_seconds"})
 _GRANTS = frozenset({"grant", "granted"})

@@ -339,10 +339,7 @@ async def check_a_deletion_or_an_append_at_one_version_wins(open_store: OpenStor
     async with stage(open_store) as (store, clock), await open_store(clock) as other:
         for number in range(6):
             await store.create(a_summary(), journal("first"))
-            attempts = [
-                store.delete("a", expected_version=1),
-                other.append("a", journal("second"), after=1),
-            ]
+            attempts = [store.delete("a", expected_version=1), other.append("a", journal("second"), after=1)]
             done = await asyncio.gather(*attempts[:: 1 if number % 2 else -1], return_exceptions=True)
             deleted, appended = done if number % 2 else reversed(done)
             found = [type(deleted), type(appended)]

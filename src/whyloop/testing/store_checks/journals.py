@@ -399,11 +399,7 @@ async def check_the_newest_checkpoint_that_fits_is_found(open_store: OpenStore) 
                 ):
                     expected = version, point
             found = await store.checkpoint(
-                "a",
-                execution_id=execution_id,
-                seq=seq,
-                step_count=step_count,
-                message_count=message_count,
+                "a", execution_id=execution_id, seq=seq, step_count=step_count, message_count=message_count
             )
             wanted = (execution_id, seq, step_count, message_count)
             same(found, expected, f"the checkpoint for {wanted}")

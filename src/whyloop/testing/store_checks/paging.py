@@ -7,16 +7,7 @@ from random import Random
 from whyloop.errors import ConfigurationError
 from whyloop.stores.records import SessionFilter
 from whyloop.stores.store import Store
-from whyloop.testing.store_checks import (
-    OpenStore,
-    a_summary,
-    at,
-    journal,
-    pages,
-    refused,
-    same,
-    stage,
-)
+from whyloop.testing.store_checks import OpenStore, a_summary, at, journal, pages, refused, same, stage
 from whyloop.values.state import AgentStatus
 
 _ALL = SessionFilter()

@@ -131,13 +131,7 @@ class _Use:
         after = max(0, len(known.entries) + wrong) if known else 0
         key = self._key(number)
         attempt = store.append(
-            agent_id,
-            journal(*entries),
-            after=after,
-            lease=lease,
-            summary=summary,
-            release=release,
-            key=key,
+            agent_id, journal(*entries), after=after, lease=lease, summary=summary, release=release, key=key
         )
         if known is None:
             return attempt, SessionNotFoundError
