@@ -268,14 +268,14 @@ COMMANDS = (
     ),
     Command(
         "approve",
-        "decisions:approve",
+        "sessions:approve",
         Opens.EXISTING,
         "approve a tool call that waits for a person",
         (*QUESTION, option("--args JSON", "run the call with these arguments instead")),
     ),
     Command(
         "deny",
-        "decisions:deny",
+        "sessions:deny",
         Opens.EXISTING,
         "deny a tool call that waits for a person, and give the model the reason",
         (*QUESTION, option("reason REASON", "the reason; the model receives it", nargs="?")),
@@ -301,7 +301,7 @@ COMMANDS = (
     ),
     Command(
         "stop",
-        "decisions:stop",
+        "sessions:stop",
         Opens.EXISTING,
         "stop the run of a session, in any process",
         (SESSION, STORE, option("reason REASON", "the reason, for the trace", nargs="?")),

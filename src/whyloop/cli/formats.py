@@ -38,9 +38,9 @@ PlainValue = str | int | float | bool | None
 # Times
 
 
-def before_now(span: timedelta) -> datetime:
-    """Return the moment that was this long ago."""
-    return utc_now() - span
+def before_now(span: timedelta | None) -> datetime | None:
+    """Return the moment that was this long ago, None without a span."""
+    return None if span is None else utc_now() - span
 
 
 def age(moment: datetime) -> str:

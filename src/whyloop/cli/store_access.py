@@ -1,4 +1,4 @@
-"""Running a command: its store, the session that it names, and errors as lines for a person."""
+"""Running a command: its store, the sessions that it names, and errors as lines for a person."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import sys
 from argparse import Namespace
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whyloop.cli.command import DEFAULT_STORE, STORE_VARIABLE
-from whyloop.cli.formats import program, short, unique_length, without_password
+from whyloop.cli.formats import before_now, metadata_of, program, short, unique_length, without_password
 from whyloop.cli.terminal import CANNOT_WRITE, FAILED, USAGE_ERROR, CannotWrite, CommandError, report
 from whyloop.errors import ConfigurationError, SessionNotFoundError, WhyloopError
 from whyloop.stores import open_store
@@ -21,6 +21,9 @@ from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
 from whyloop.values.state import AgentState
 from whyloop.values.text import clean, shortened
+
+if TYPE_CHECKING:  # It loads all rules.
+    from whyloop.replay.recording import Filters
 
 LONGEST_ERROR = 1000
 PAGE = 1000
@@ -106,6 +109,22 @@ async def load_session(store: Store, typed: str) -> tuple[Summary, AgentState]:
     summary = await find_session(store, typed)
     reading = await read_session(store, summary.agent_id)
     return reading.summary, reading.state
+
+
+def filters_of(args: Namespace) -> Filters:
+    """Return the conditions that sessions must meet."""
+    return {
+        "status": args.status,
+        "stop_reason": args.stop_reason,
+        "started_before": before_now(args.older_than),
+        "started_after": before_now(args.newer_than),
+        "metadata": metadata_of(args.metadata),
+        "resolved_by": args.rule,
+        "agent": args.agent,
+        "updated_after": before_now(args.updated_since),
+        "waiting": args.waiting,
+        "search": args.search,
+    }
 
 
 async def _with_prefix(store: Store, prefix: str) -> list[Summary]:

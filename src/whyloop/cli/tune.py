@@ -20,8 +20,7 @@ from msgspec.structs import asdict
 
 from whyloop.cli.formats import long_span_text, span_text
 from whyloop.cli.renderer import table_lines
-from whyloop.cli.sessions import filters_of
-from whyloop.cli.store_access import open_named_store
+from whyloop.cli.store_access import filters_of, open_named_store
 from whyloop.cli.terminal import (
     FAILED,
     USAGE_ERROR,

@@ -14,8 +14,7 @@ from whyloop.cli.agents import find_rules
 from whyloop.cli.command import ERROR_POLICIES
 from whyloop.cli.formats import short, span_text
 from whyloop.cli.renderer import show_explanation, table_lines
-from whyloop.cli.sessions import filters_of
-from whyloop.cli.store_access import find_session
+from whyloop.cli.store_access import filters_of, find_session
 from whyloop.cli.terminal import (
     MOST_LISTED,
     USAGE_ERROR,
