@@ -17,8 +17,7 @@ from rich.console import Console
 
 from tests.support import echo
 from whyloop import Agent, ModelRequest, ModelResponse, TextDelta
-from whyloop.cli.demo import PlainView
-from whyloop.cli.demo.pictures import draw_run, svg
+from whyloop.cli.demo import PlainView, draw_run, svg
 from whyloop.cli.demo.scenarios import SCENARIOS, Query, Scenario, play
 from whyloop.cli.drawing import LiveView, full_rows
 from whyloop.cli.narration import Narrator

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from decimal import Decimal
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -21,7 +24,15 @@ from whyloop.cli.demo.scenarios import CLEANUP, LOCAL, SCENARIOS, Scenario, play
 from whyloop.cli.formats import program
 from whyloop.cli.narration import Narrator
 from whyloop.cli.services import in_background, listen, serve_until_signal
-from whyloop.cli.terminal import USAGE_ERROR, CommandError, is_terminal, terminal, using_file, write_error
+from whyloop.cli.terminal import (
+    STATUS_STYLES,
+    USAGE_ERROR,
+    CommandError,
+    is_terminal,
+    terminal,
+    using_file,
+    write_error,
+)
 from whyloop.errors import WhyloopError
 from whyloop.events import AgentEvent, AgentStepCompleted
 from whyloop.loop.agent import Agent
@@ -33,6 +44,10 @@ from whyloop.values.state import AgentState
 from whyloop.values.text import counted
 from whyloop.wire.document import document
 
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+WIDTH = 100
 # US dollars for a million tokens, so that the page has costs to show.
 READ_PRICE, WRITE_PRICE = Decimal(3), Decimal(15)
 SECONDS_BETWEEN_STARTS = 2.5
@@ -124,8 +139,6 @@ def _show(scenario: Scenario, run: Play, *, live: bool = True, hint: str = "") -
         plain = PlainView(scenario, hint)
         _print(plain.text(run(plain)))
         return
-    from whyloop.cli.demo.pictures import WIDTH, draw_run
-
     draw_run(terminal(WIDTH), scenario, run, live=live, hint=hint)
 
 
@@ -135,11 +148,15 @@ def _show_all(scenarios: list[Scenario]) -> None:
         for scenario in scenarios:
             _print(f"{scenario.name}: {scenario.title}\n  {play(scenario).explanation.headline}\n")
         return
-    from whyloop.cli.demo.pictures import WIDTH, draw_in_short
+    from rich.padding import Padding
+    from rich.text import Text
 
     console = terminal(WIDTH)
     for scenario in scenarios:
-        draw_in_short(console, scenario, play(scenario))
+        state = play(scenario)
+        style = f"bold {STATUS_STYLES[state.status]}"
+        console.print(Text.assemble((scenario.name, style), f"  {scenario.title}"))
+        console.print(Padding(Text(state.explanation.headline, style="dim"), (0, 0, 1, 2)))
 
 
 def _show_local() -> None:
@@ -147,11 +164,7 @@ def _show_local() -> None:
     from whyloop.models.local import LocalServer
 
     try:
-        if is_terminal():
-            from whyloop.cli.demo.pictures import start_server
-
-            server = start_server(terminal())
-        else:
+        with _waiting_for("Starting the model"):
             server = LocalServer()
         with server:
             _show(LOCAL, lambda view: play_local(server, view))
@@ -160,11 +173,23 @@ def _show_local() -> None:
 
 
 def _draw(scenario: Scenario, path: str) -> None:
-    from whyloop.cli.demo.pictures import svg
-
     with using_file("write", path):
         Path(path).write_text(svg(scenario), encoding="utf-8")
     _print(f"Wrote {path}")
+
+
+@contextmanager
+def _waiting_for(what: str) -> Iterator[None]:
+    """Move a bar on a terminal until the block ends."""
+    if not is_terminal():
+        yield
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}", style="cyan"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=terminal(), transient=True) as progress:
+        progress.add_task(what, total=None)
+        yield
 
 
 def _hint() -> str:
@@ -188,6 +213,69 @@ def _print(text: str) -> None:
 
 def _refusal(text: str) -> CommandError:
     return CommandError(text, USAGE_ERROR)
+
+
+# A run that is drawn; Rich is loaded for that alone
+
+
+def draw_run(
+    console: Console,
+    scenario: Scenario,
+    run: Play,
+    *,
+    live: bool,
+    hint: str = "",
+) -> None:
+    """Show one run step by step, and then why it ended."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from whyloop.cli.drawing import LiveView, draw_end
+
+    console.print(_banner(scenario))
+    with LiveView(console, live=live) as view:
+        state = run(view)
+    explanation = state.explanation
+    draw_end(console, explanation, state.execution.usage)
+    if explanation.next_actions:
+        console.print(Text("To continue", style="bold"))
+        for action in explanation.next_actions:
+            console.print(Padding(Text(str(action)), (0, 0, 0, 2)))
+    if hint:
+        console.print(Text(hint, style="dim"), soft_wrap=True)
+
+
+def _banner(scenario: Scenario) -> RenderableType:
+    from rich.panel import Panel
+    from rich.text import Text
+
+    text = Text.assemble((scenario.title, "bold"), f"\n{scenario.shows}")
+    if scenario.settings:
+        text.append("\n\nAgent(model, tools, ", "dim").append(scenario.settings, "cyan").append(")", "dim")
+    title = Text(f"whyloop demo {scenario.name}", style="bold cyan")
+    return Panel(text, title=title, title_align="left", border_style="cyan", padding=(0, 1))
+
+
+def svg(scenario: Scenario) -> str:
+    """Return the scenario as a terminal shows it, the same on every run."""
+    from rich.console import Console
+
+    console = Console(
+        record=True,
+        width=WIDTH,
+        file=io.StringIO(),
+        force_terminal=True,
+        color_system="truecolor",
+        no_color=False,
+        legacy_windows=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    draw_run(console, scenario, lambda view: play(scenario, view), live=False)
+    picture = console.export_svg(title=f"whyloop demo {scenario.name}", unique_id=f"whyloop-{scenario.name}")
+    # Rich would fetch its font from another site.
+    return re.sub(r"<!--.*?-->|@font-face \{.*?\}", "", picture, flags=re.DOTALL)
 
 
 # The scenarios live in the inspector, slowly enough to watch
