@@ -89,10 +89,7 @@ def find_agent(path: str) -> Agent[Any, Any]:
     option = f"--agent {path}"
     value = _find(option, path)
     if not isinstance(value, Agent):
-        text = shortened(repr(value), 80)
-        raise ConfigurationError(
-            f"{option}: {text} is not an agent: use an Agent, or a function that makes one"
-        )
+        raise _refusal(option, value, "an agent: use an Agent, or a function that makes one")
     return _named(value, path)
 
 
@@ -106,11 +103,8 @@ def find_agents(path: str) -> Mapping[str, Agent[Any, Any]]:
         or not agents
         or not all(isinstance(a, Agent) for a in agents.values())
     ):
-        text = shortened(repr(value), 80)
-        raise ConfigurationError(
-            f"{option}: {text} is not an agent: use an Agent, a dict of agents by name, or a function that "
-            "makes one of these"
-        )
+        wanted = "an agent: use an Agent, a dict of agents by name, or a function that makes one of these"
+        raise _refusal(option, value, wanted)
     for key, agent in agents.items():
         if _named(agent, key).name not in agents:  # Its sessions would have a name that no worker knows.
             raise ConfigurationError(
@@ -133,10 +127,7 @@ def find_deps(path: str | None) -> MakeDeps | None:
     option = f"--deps {path}"
     make = _at(option, path, FunctionType)
     if not callable(make):
-        text = shortened(repr(make), 80)
-        raise ConfigurationError(
-            f"{option}: {text} is not a function: use one that takes the summary of a session"
-        )
+        raise _refusal(option, make, "a function: use one that takes the summary of a session")
     found: MakeDeps = make
     return found
 
@@ -157,11 +148,6 @@ def find_rules(path: str) -> list[Rule]:
             except ConfigurationError as error:
                 raise ConfigurationError(f"--criteria {path}: {error}") from None
     return rules
-
-
-def find_tools(paths: Iterable[str]) -> list[AnyTool]:
-    """Return the tools at some paths."""
-    return [found for path in paths for found in _tools_at(path)]
 
 
 def find_cases(path: str) -> list[Callable[[], Any]]:
@@ -221,7 +207,7 @@ def _agent_with_model(args: argparse.Namespace) -> Agent[Any, Any]:
     limits: dict[str, Any] = {"max_steps": args.max_steps, "timeout": args.timeout}
     return Agent(
         _model(name, args),
-        find_tools(args.tools),
+        [found for path in args.tools for found in _tools_at(path)],
         name="cli",
         instructions=args.instructions,
         max_tokens=args.max_tokens,
@@ -284,8 +270,7 @@ def _tools_at(path: str) -> list[AnyTool]:
     tools = list(value) if isinstance(value, list | tuple) else [value]
     for candidate in tools:
         if not callable(candidate):
-            text = shortened(repr(candidate), 80)
-            raise ConfigurationError(f"--tools {path}: {text} is not a tool: use a function")
+            raise _refusal(f"--tools {path}", candidate, "a tool: use a function")
     return tools
 
 
@@ -297,6 +282,10 @@ def _all_tools(module: ModuleType) -> list[AnyTool]:
             f"--tools: {module.__name__} has no tools: decorate its functions with @tool, or name them"
         )
     return list(tools.values())
+
+
+def _refusal(option: str, value: object, wanted: str) -> ConfigurationError:
+    return ConfigurationError(f"{option}: {shortened(repr(value), 80)} is not {wanted}")
 
 
 def _import(option: str, name: str) -> ModuleType:

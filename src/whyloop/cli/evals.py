@@ -13,6 +13,7 @@ import msgspec
 
 from whyloop.cli.agents import find_cases
 from whyloop.cli.formats import span_text
+from whyloop.cli.renderer import table_lines
 from whyloop.cli.terminal import using_file, write_error, write_json, write_lines
 from whyloop.testing.evals import Attempt, CaseResult, EvalReport, compare_reports, run_cases
 from whyloop.values.model import Usage
@@ -62,15 +63,7 @@ def _show_progress(name: str, attempt: Attempt) -> None:
 
 
 def _show(report: EvalReport, changes: list[str] | None) -> None:
-    rows = [_HEADINGS, *[_row(case) for case in report.cases]]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.rjust(width) if heading in _ON_THE_RIGHT else cell.ljust(width)
-            for cell, width, heading in zip(row, widths, _HEADINGS, strict=True)
-        ]
-        lines.append("  ".join(cells).rstrip())
+    lines = table_lines([_HEADINGS, *map(_row, report.cases)], to_the_right=_ON_THE_RIGHT)
     failed = [case for case in report.cases if not case.passed]
     for case in failed:
         lines += ["", f"{shortened(case.name, LONGEST_NAME)}: {shortened(case.problem or '', 1000)}"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -120,10 +120,15 @@ class SessionRow(NamedTuple):
     reason: str
 
 
-def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return each row as a line; each cell is as wide as the widest of its column."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [GAP.join(map(str.ljust, row, widths)).rstrip() for row in rows]
+def table_lines(rows: Sequence[Sequence[str]], to_the_right: Container[str] = ()) -> list[str]:
+    """Return each row as a line, the headings first; columns with these headings end at their right edge."""
+
+    def padded(column: Sequence[str]) -> list[str]:
+        pad, width = str.rjust if column[0] in to_the_right else str.ljust, max(map(len, column))
+        return [pad(cell, width) for cell in column]
+
+    columns = map(padded, zip(*rows, strict=True))
+    return [GAP.join(row).rstrip() for row in zip(*columns, strict=True)]
 
 
 # Pieces that recorded and running sessions share

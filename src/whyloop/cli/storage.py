@@ -8,7 +8,7 @@ import io
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from whyloop.cli.formats import escaped, long_span_text
@@ -18,6 +18,7 @@ from whyloop.cli.terminal import (
     MOST_LISTED,
     USAGE_ERROR,
     CommandError,
+    progress,
     using_file,
     write,
     write_error,
@@ -120,9 +121,13 @@ async def _import_log(args: argparse.Namespace) -> int:
         if args.file != "-":
             os.close(os.open(args.file, os.O_RDONLY))  # Without a file to read, no store is created.
         async with _store_to_fill(args.store) as store:
-            with _counting("run") as advance:
+            with progress("read") as advance:
                 report = await import_log(
-                    store, source, args.format, skip_existing=args.skip_existing, on_progress=advance
+                    store,
+                    source,
+                    args.format,
+                    skip_existing=args.skip_existing,
+                    on_progress=lambda _: advance(),
                 )
     if args.json:
         write_json(report.to_dict())
@@ -135,24 +140,6 @@ async def _import_log(args: argparse.Namespace) -> int:
         skipped = f", skipped {len(report.skipped):,} that exist already" if report.skipped else ""
         write_lines([f"Imported {counted(len(report.imported), 'session')}{skipped}."])
     return FAILED if report.problems or report.gaps else 0
-
-
-@contextmanager
-def _counting(noun: str) -> Iterator[Callable[[int], None] | None]:
-    """Show on a terminal how far a command has come."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield None
-        return
-
-    def advance(number: int) -> None:
-        if number % 10 == 0:
-            sys.stderr.write(f"\r{counted(number, noun)}")
-            sys.stderr.flush()
-
-    try:
-        yield advance
-    finally:
-        sys.stderr.write("\r\x1b[K")
 
 
 async def _write_stdout(lines: AsyncIterator[str]) -> None:
@@ -265,13 +252,13 @@ async def prune(store: Store, args: argparse.Namespace) -> int:
         write_error(f"Found {counted(len(found), noun)}{since}.")
         if not _is_confirmed(len(found)):
             return FAILED
-    deleted, progress = 0, sys.stderr is not None and sys.stderr.isatty()
+    deleted, is_shown = 0, sys.stderr is not None and sys.stderr.isatty()
     async for batch in prune_store(store, args.older_than, statuses=statuses):
         deleted += len(batch)
-        if progress:
+        if is_shown:
             sys.stderr.write(f"\r{deleted:,} of {max(deleted, len(found)):,}")
             sys.stderr.flush()
-    if progress and deleted:
+    if is_shown and deleted:
         sys.stderr.write("\n")
     write_lines([f"Deleted {counted(deleted, noun)}{since}."])
     return 0

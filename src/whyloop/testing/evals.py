@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any, TypeVar
 
 import msgspec
@@ -386,10 +387,7 @@ def _ending(state: AgentState) -> str:
 
 
 def _median(numbers: Sequence[float]) -> float:
-    half, ordered = len(numbers) // 2, sorted(numbers)
-    if not ordered:
-        return 0.0
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+    return median(numbers) if numbers else 0.0
 
 
 def _refuse_count(name: str, value: object) -> None:

@@ -83,9 +83,14 @@ class _Processes:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.store, self.history, self.ledger = (
+            folder / "sessions.db",
+            folder / "temporal.db",
+            folder / "calls",
+        )
         self.program = os.path.relpath(_temporal())
-        self._port, http, self.ui_port = _free_ports(3)
-        self._http = http
+        self._port, self._http, self.ui_port = _free_ports(3)
+        self.address = f"127.0.0.1:{self._port}"
         self._started: list[subprocess.Popen[bytes]] = []
         self.workers: list[subprocess.Popen[bytes]] = []
 
@@ -102,22 +107,6 @@ class _Processes:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self._port}"
-
-    @property
-    def store(self) -> Path:
-        return self._folder / "sessions.db"
-
-    @property
-    def history(self) -> Path:
-        return self._folder / "temporal.db"
-
-    @property
-    def ledger(self) -> Path:
-        return self._folder / "calls"
 
     def start_server(self) -> None:
         options: dict[str, object] = {
