@@ -29,8 +29,8 @@ from whyloop.cli.runs import (
     Runner,
     deps_of,
     new_metadata,
-    on_ctrl_c,
     open_session,
+    stoppable,
     waits_for_steps,
     withdraw,
 )
@@ -52,7 +52,6 @@ from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import counted, shortened
 
 if TYPE_CHECKING:
-    from whyloop.cli.drawing import LiveView
     from whyloop.cli.runs import AnySession
 
 LONGEST_ERROR = 1000
@@ -211,31 +210,21 @@ class Chat:
 
     async def _show(self, work: Work) -> AgentState | None:
         """Show a run as it happens and return its state; None if it was cancelled."""
-        session = self._session
+        session, runner = self._session, self._runner
         assert session is not None
+        assert runner is not None
         deps = await deps_of(session.summary, self._deps)
         try:
             if not self._draws:
                 progress = Progress(answer=True, hidden=_HIDDEN, whole=waits_for_steps(self._args))
-                return await self._stoppable(work(session, deps, progress), progress)
+                return await stoppable(runner, work(session, deps, progress), progress)
             from whyloop.cli.drawing import WIDEST, LiveView
 
             with LiveView(terminal(WIDEST), hidden=_HIDDEN, has_bars=False) as view:
-                return await self._stoppable(work(session, deps, view), view)
+                return await stoppable(runner, work(session, deps, view), view)
         except asyncio.CancelledError:
             await session.refresh()
             return None
-
-    async def _stoppable(
-        self, work: Coroutine[Any, Any, AgentState], view: Progress | LiveView
-    ) -> AgentState:
-        task = asyncio.ensure_future(work)
-        assert self._runner is not None
-        with on_ctrl_c(self._runner, task, view.note):
-            if not isinstance(view, Progress):
-                return await task
-            view.on_failure = task.cancel
-            return await view.result_of(task)
 
     # Questions of the agent
 

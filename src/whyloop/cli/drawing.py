@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate
 from types import TracebackType
@@ -29,6 +30,7 @@ from whyloop.values.explanation_text import step_rows, steps_title, when_asked
 from whyloop.values.model import Usage
 from whyloop.values.next_action import NAME_LENGTH
 from whyloop.values.price import dollars
+from whyloop.values.state import AgentState
 from whyloop.values.text import shortened
 
 BAR = 20
@@ -269,6 +271,10 @@ class LiveView:
         self._note = text
         if self._live is not None:
             self._live.refresh()
+
+    async def result_of(self, task: asyncio.Future[AgentState]) -> AgentState:
+        """Return the state at the end of a run."""
+        return await task
 
     def _end_answer(self, line: Line) -> None:
         """Print the rest of an answer that has ended."""

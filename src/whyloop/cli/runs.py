@@ -7,8 +7,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from whyloop.cli.agents import agent_options, agent_or_name, error_policy_of, find_deps, introduction
@@ -42,6 +42,7 @@ from whyloop.values.text import printable, shortened
 from whyloop.wire.document import document
 
 if TYPE_CHECKING:
+    from whyloop.cli.drawing import LiveView
     from whyloop.cli.fleet import FleetSession
 
     AnySession = Session[Any, Any] | FleetSession
@@ -230,31 +231,24 @@ async def _show_run(
     """Show a run as it happens, the explanation at its end, and what can be done now."""
     if isinstance(runner, Agent) and args.agent is None and not args.quiet:
         write_error(introduction(args, runner))
-    task = asyncio.ensure_future(work)
     if can_draw() and not (args.quiet or args.json):
-        return await _draw_run(runner, task, next_steps)
-    progress = Progress(
-        answer=not args.json, quiet=args.quiet, on_failure=task.cancel, whole=waits_for_steps(args)
-    )
+        return await _draw_run(runner, work, next_steps)
+    progress = Progress(answer=not args.json, quiet=args.quiet, whole=waits_for_steps(args))
     runner.subscribe(progress)
-    with on_ctrl_c(runner, task, progress.note):
-        state = await progress.result_of(task)
+    state = await stoppable(runner, work, progress)
     if args.json:
         write_json(document(state))
     _print_end(state, progress, args.quiet, next_steps)
     return state
 
 
-async def _draw_run(
-    runner: Runner, task: asyncio.Future[AgentState], next_steps: Callable[[AgentState], list[str]]
-) -> AgentState:
+async def _draw_run(runner: Runner, work: Work, next_steps: Callable[[AgentState], list[str]]) -> AgentState:
     from whyloop.cli.drawing import WIDEST, LiveView, draw_end, draw_notes
 
     console = terminal(WIDEST)
     with LiveView(console, hidden=(Kind.QUERY,)) as view:
         runner.subscribe(view)
-        with on_ctrl_c(runner, task, view.note):
-            state = await task
+        state = await stoppable(runner, work, view)
     draw_end(console, state.explanation, state.execution.usage)
     draw_notes(console, next_steps(state))
     return state
@@ -269,18 +263,18 @@ def waits_for_steps(args: argparse.Namespace) -> bool:
     return may_retry and not sys.stdout.isatty()
 
 
-@contextmanager
-def on_ctrl_c(
-    runner: Runner, task: asyncio.Future[AgentState], note: Callable[[str], object]
-) -> Iterator[None]:
-    """Ask the runner to stop at the first Ctrl-C, and cancel the run at the second."""
-    pressed = 0
+async def stoppable(runner: Runner, work: Work, view: LiveView | Progress) -> AgentState:
+    """Return the state at the end of a run.
+
+    The first Ctrl-C asks the runner to stop, and the second cancels the run.
+    """
+    task, pressed = asyncio.ensure_future(work), 0
 
     def stop() -> None:
         nonlocal pressed
         pressed += 1
         if pressed == 1 and runner.request_stop("Ctrl-C was pressed"):
-            note("  stopping; tool calls that run may finish, Ctrl-C again ends them at once")
+            view.note("  stopping; tool calls that run may finish, Ctrl-C again ends them at once")
         else:
             task.cancel()
 
@@ -289,7 +283,7 @@ def on_ctrl_c(
     with suppress(NotImplementedError, RuntimeError, ValueError):
         loop.add_signal_handler(signal.SIGINT, stop)
     try:
-        yield
+        return await view.result_of(task)
     finally:
         with suppress(NotImplementedError, RuntimeError, ValueError):
             loop.remove_signal_handler(signal.SIGINT)
@@ -319,13 +313,12 @@ class Progress:
         *,
         answer: bool,
         quiet: bool = False,
-        on_failure: Callable[[], object] = lambda: None,
         whole: bool = False,
         hidden: Collection[Kind] = (),
     ) -> None:
         self._answer = answer
         self._quiet = quiet
-        self.on_failure = on_failure
+        self._task: asyncio.Future[AgentState] | None = None
         self._hidden = {*_NOT_SHOWN, *hidden}
         self._whole = whole
         self._waiting: list[str] = []
@@ -348,6 +341,7 @@ class Progress:
 
     async def result_of(self, task: asyncio.Future[AgentState]) -> AgentState:
         """Return the state at the end of a run; raise if its answer cannot be written."""
+        self._task = task
         try:
             state = await task
         except asyncio.CancelledError:
@@ -385,4 +379,5 @@ class Progress:
             # An event handler cannot break a run, so the run is cancelled.
             self.failure = error
             self._mid_line = False
-            self.on_failure()
+            if self._task is not None:
+                self._task.cancel()

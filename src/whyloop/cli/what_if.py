@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 
 from whyloop.cli.agents import find_rules
 from whyloop.cli.command import ERROR_POLICIES
-from whyloop.cli.formats import short, span_text
+from whyloop.cli.formats import span_text
 from whyloop.cli.renderer import show_explanation, table_lines
 from whyloop.cli.store_access import filters_of, find_session
 from whyloop.cli.terminal import (
@@ -302,7 +302,7 @@ def _report_lines(report: Report, rules: list[Rule]) -> list[str]:
     if report.cut_completed:
         lines += ["", f"{counted(report.cut_completed, 'completed run')} would have been cut:"]
         lines += [
-            f"  {shortened(short(each['agent_id'], 64), 64)}  query {each['query']}: ended with step "
+            f"  {shortened(each['agent_id'], 64)}  query {each['query']}: ended with step "
             f"{each['steps']}, would have ended with step {each['stopped_at']} ({each['stop_reason']})"
             for each in report.cut[:MOST_LISTED]
         ]
