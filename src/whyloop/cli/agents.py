@@ -16,7 +16,6 @@ from typing import Any
 from whyloop.cli.command import DEFAULT_ERROR_POLICY, ERROR_POLICIES, MODEL_VARIABLE
 from whyloop.errors import ConfigurationError
 from whyloop.loop.agent import Agent
-from whyloop.loop.world import Model
 from whyloop.models.presets import LOCAL, load
 from whyloop.replay.judge import Rule
 from whyloop.rules.classification import error_text
@@ -204,9 +203,15 @@ def _agent_with_model(args: argparse.Namespace) -> Agent[Any, Any]:
             "missing model: use --model openai:gpt-5, --agent package.module:name for an agent in your "
             f"code, or set {MODEL_VARIABLE}"
         )
+    model = load(
+        name,
+        base_url=args.base_url,
+        timeout=max(SECONDS_PER_REQUEST, args.timeout or 0),
+        temperature=0.0 if name == LOCAL else None,
+    )
     limits: dict[str, Any] = {"max_steps": args.max_steps, "timeout": args.timeout}
     return Agent(
-        _model(name, args),
+        model,
         [found for path in args.tools for found in _tools_at(path)],
         name="cli",
         instructions=args.instructions,
@@ -214,12 +219,6 @@ def _agent_with_model(args: argparse.Namespace) -> Agent[Any, Any]:
         error_policy=getattr(ErrorPolicy, error_policy_of(args))(),
         **{key: value for key, value in limits.items() if value is not None},
     )
-
-
-def _model(name: str, args: argparse.Namespace) -> Model:
-    temperature = 0.0 if name == LOCAL else None
-    timeout = max(SECONDS_PER_REQUEST, args.timeout or 0)
-    return load(name, base_url=args.base_url, timeout=timeout, temperature=temperature)
 
 
 def _given(args: argparse.Namespace, names: Iterable[str]) -> list[str]:

@@ -26,7 +26,6 @@ from whyloop.cli.formats import (
 from whyloop.cli.renderer import Kind, show_explanation
 from whyloop.cli.runs import (
     Progress,
-    Runner,
     deps_of,
     new_metadata,
     open_session,
@@ -52,7 +51,7 @@ from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import counted, shortened
 
 if TYPE_CHECKING:
-    from whyloop.cli.runs import AnySession
+    from whyloop.cli.runs import AnySession, Runner
 
 LONGEST_ERROR = 1000
 LONGEST_ANSWER = 300

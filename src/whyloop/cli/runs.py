@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from whyloop.cli.agents import agent_options, agent_or_name, error_policy_of, find_deps, introduction
 from whyloop.cli.command import STORE_VARIABLE
@@ -30,7 +30,6 @@ from whyloop.cli.terminal import (
 from whyloop.errors import ConfigurationError, NotResumableError, WhyloopError
 from whyloop.events import AgentEvent, AgentStepCompleted, StreamChunkReceived
 from whyloop.loop.agent import Agent
-from whyloop.loop.setup import Handler
 from whyloop.rules.classification import error_text
 from whyloop.sessions.session import MakeDeps, Session, deps_for
 from whyloop.stores.listing import summary_of
@@ -46,21 +45,12 @@ if TYPE_CHECKING:
     from whyloop.cli.fleet import FleetSession
 
     AnySession = Session[Any, Any] | FleetSession
+    Runner = Agent[Any, Any] | FleetSession
 
 # The answer is on stdout, and the question was typed a moment ago.
 _NOT_SHOWN = (Kind.QUERY, Kind.STEP, Kind.ANSWER, Kind.RESULT)
 
 Work = Coroutine[Any, Any, AgentState]
-
-
-class Runner(Protocol):
-    """The runner of a session: an agent in this process, or the workers of Temporal."""
-
-    def subscribe(self, handler: Handler, /) -> object:
-        """Give the events of the runs to a handler."""
-
-    def request_stop(self, reason: str, /) -> int:
-        """End the run; return how many were there to end."""
 
 
 def run(args: argparse.Namespace) -> Coroutine[Any, Any, int]:

@@ -6,9 +6,9 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from whyloop.values.text import clean, shortened
 
@@ -261,15 +261,9 @@ def _styled(prompt: str) -> str:
     return f"\001\x1b[{_STYLE}m\002{prompt}\001\x1b[0m\002"
 
 
-class Advance(Protocol):
-    """Counts more sessions."""
-
-    def __call__(self, count: int = 1) -> None: ...
-
-
 @contextmanager
-def progress(verb: str) -> Iterator[Advance]:
-    """Show how many sessions were read, on stderr if that is a terminal."""
+def progress(verb: str) -> Iterator[Callable[..., None]]:
+    """Yield a function that counts more sessions, shown on stderr if that is a terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda count=1: None
         return

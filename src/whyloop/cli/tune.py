@@ -7,7 +7,7 @@ import asyncio
 import os
 import signal
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from decimal import Decimal
@@ -24,7 +24,6 @@ from whyloop.cli.store_access import filters_of, open_named_store
 from whyloop.cli.terminal import (
     FAILED,
     USAGE_ERROR,
-    Advance,
     CommandError,
     progress,
     using_file,
@@ -76,7 +75,9 @@ def _write_page(path: str, text: str) -> None:
 # Reading, with more than one process if there is more than one page
 
 
-async def _survey(store: Store, args: argparse.Namespace, rules: Sequence[Limit], advance: Advance) -> Survey:
+async def _survey(
+    store: Store, args: argparse.Namespace, rules: Sequence[Limit], advance: Callable[..., None]
+) -> Survey:
     surveyor, filters = Surveyor(rules), filters_of(args)
     processes = (os.cpu_count() or 1) if args.processes is None else args.processes
     if processes < 1:

@@ -276,11 +276,8 @@ def _text_of_parts(content: object) -> str:
     kept = _content(content)
     if isinstance(kept, str):
         return kept
-    return "\n".join([part.text if isinstance(part, TextPart) else _left_out(part) for part in kept])
-
-
-def _left_out(part: ImagePart | FilePart) -> str:
-    return "[image]" if isinstance(part, ImagePart) else "[file]"
+    named = {ImagePart: "[image]", FilePart: "[file]"}
+    return "\n".join([part.text if isinstance(part, TextPart) else named[type(part)] for part in kept])
 
 
 def _content(content: object) -> str | tuple[Part, ...]:
