@@ -10,7 +10,7 @@ from benchmarks.bare import BareModel, bare_run
 from whyloop import Agent, AgentState, tool
 from whyloop.events import AgentEvent
 from whyloop.testing import ScriptedModel, call, text
-from whyloop.testing.scripted import Reply
+from whyloop.testing.fakes import Reply
 from whyloop.values.model import Usage
 
 NO_LIMIT = 10**9

@@ -11,9 +11,8 @@ from whyloop.loop.agent import Agent
 from whyloop.replay.judge import Rule, judge
 from whyloop.replay.recording import Run
 from whyloop.replay.result import Replay
-from whyloop.testing.clock import FakeClock
 from whyloop.testing.evals import Attempt, CaseResult, EvalReport, case, compare_reports, run_cases
-from whyloop.testing.scripted import Reply, ScriptedModel, call, calls, text
+from whyloop.testing.fakes import FakeClock, Reply, ScriptedModel, call, calls, text
 from whyloop.values.continuation import ContinuationOutcome, StopReason
 from whyloop.values.state import AgentState
 

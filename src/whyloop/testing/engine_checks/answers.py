@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from whyloop.loop.agent import Agent
 from whyloop.rules.error_policy import ErrorPolicy
 from whyloop.testing.engine_checks.stage import Stage, scenario, script
-from whyloop.testing.scripted import Reply, ScriptedModel, call, calls, text
+from whyloop.testing.fakes import Reply, ScriptedModel, call, calls, text
 from whyloop.tools.tool import ToolContext, ToolDefinition, tool
 from whyloop.tools.toolset import Toolset
 from whyloop.values.messages import FilePart, ImagePart, Message, TextPart

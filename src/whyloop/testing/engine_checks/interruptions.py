@@ -22,7 +22,7 @@ from whyloop.testing.engine_checks.stage import (
     scenario,
     script,
 )
-from whyloop.testing.scripted import Reply, ScriptedModel, call, calls, text
+from whyloop.testing.fakes import Reply, ScriptedModel, call, calls, text
 from whyloop.tools.tool import Tool, tool
 from whyloop.values.continuation import Budget
 from whyloop.values.model import Delta, ModelRequest, ModelResponse

@@ -14,7 +14,7 @@ from whyloop.rules.limits import CostLimit, StepsLimit, TokenUsageLimit
 from whyloop.rules.repetition import RepeatedCallCheck
 from whyloop.stores.records import Summary
 from whyloop.testing.engine_checks.stage import Stage, scenario, script
-from whyloop.testing.scripted import call, calls, text
+from whyloop.testing.fakes import call, calls, text
 from whyloop.tools.tool import RunContext, Tool, ToolContext, tool
 from whyloop.values.continuation import Budget, ContinuationDecision, ContinuationEvaluation, StopReason
 from whyloop.values.messages import Message, ToolCall, ToolResult

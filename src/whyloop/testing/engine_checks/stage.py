@@ -33,7 +33,7 @@ from whyloop.loop.executions import Query
 from whyloop.sessions.session import MakeDeps
 from whyloop.stores.store import Store
 from whyloop.testing.engine_checks import Check, Engine, EngineSession, OpenEngine, open_local_engine
-from whyloop.testing.scripted import Reply, ScriptedModel
+from whyloop.testing.fakes import Reply, ScriptedModel
 from whyloop.values import encoding
 from whyloop.values.continuation import Budget
 from whyloop.values.model import Delta, ModelRequest, ModelResponse, TextDelta

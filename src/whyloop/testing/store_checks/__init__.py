@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from whyloop.loop.world import Clock
 from whyloop.stores.records import Page, SessionFilter, Stored, Summary
 from whyloop.stores.store import Store
-from whyloop.testing.clock import FakeClock
+from whyloop.testing.fakes import FakeClock
 from whyloop.values.state import AgentStatus
 from whyloop.values.text import shortened
 from whyloop.wire.journal import Entry

@@ -18,7 +18,7 @@ from whyloop.errors import (
 from whyloop.stores import prune
 from whyloop.stores.records import Lease, OpenWorkflow
 from whyloop.stores.store import Store
-from whyloop.testing.clock import FakeClock
+from whyloop.testing.fakes import FakeClock
 from whyloop.testing.store_checks import OpenStore, a_summary, at, journal, refused, same, stage
 from whyloop.testing.store_checks.leases import is_fenced_off, writes
 from whyloop.values.state import AgentState, AgentStatus

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from whyloop.errors import ConflictError, SessionExistsError, SessionNotFoundError
 from whyloop.stores.records import SessionFilter
 from whyloop.stores.store import Store
-from whyloop.testing.clock import FakeClock
+from whyloop.testing.fakes import FakeClock
 from whyloop.testing.store_checks import (
     START,
     OpenStore,

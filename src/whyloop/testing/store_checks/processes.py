@@ -9,7 +9,7 @@ from itertools import count
 from whyloop.errors import LeaseLostError, SessionRunningError
 from whyloop.stores.records import Chunk, Lease
 from whyloop.stores.store import Store
-from whyloop.testing.clock import FakeClock
+from whyloop.testing.fakes import FakeClock
 from whyloop.testing.store_checks import OpenStore, a_summary, at, journal, only_one, refused, same, stage
 from whyloop.values.state import AgentStatus
 

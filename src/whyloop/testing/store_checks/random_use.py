@@ -21,7 +21,7 @@ from whyloop.errors import (
 )
 from whyloop.stores.records import Lease, RequestKey, Summary
 from whyloop.stores.store import Store
-from whyloop.testing.clock import FakeClock
+from whyloop.testing.fakes import FakeClock
 from whyloop.testing.store_checks import OpenStore, a_summary, at, journal, listed, same, stage
 from whyloop.values.state import AgentStatus
 
