@@ -33,8 +33,8 @@ from whyloop.models.openai_chat import OpenAIChat
 from whyloop.models.prices import chat_usage
 from whyloop.models.provider import parsed
 from whyloop.values.continuation import StopReason
+from whyloop.values.failure import ErrorType
 from whyloop.values.messages import Message, MessageRole, ToolCall
-from whyloop.values.model import Usage
 from whyloop.values.text import clean, shortened
 
 Event = Mapping[str, Any]
@@ -130,7 +130,8 @@ class _Reader(ABC):
     def _count(self, answer: Answer, response_id: str) -> None:
         """Add the usage of an answer, if the document has it and the answer does not."""
         if not answer.usage.reported and (counted := self._usages.get(response_id)):
-            answer.usage = _counted(counted)
+            cached = {"cached_tokens": counted.get("cache_read_tokens")}
+            answer.usage = chat_usage({"usage": {**counted, "prompt_tokens_details": cached}})
 
     def _state(self, state: str, reason: str) -> None:
         """Add a state of the agent: most of them are an end."""
@@ -218,23 +219,16 @@ class _ActionReader(_Reader):
     ) -> Answer:
         """Return the answer that led to an action; a finish is an answer, and not a call."""
         answer = _response_of(response, at)
+        said = None if answer is None else answer.message
         thought = next((text_of(args[k]) for k in ("final_thought", "content", "thought") if args.get(k)), "")
         if call is not None:
             thought = text_of(args.get("thought"))
         calls = (call,) if call is not None else ()
-        if answer is None or answer.message is None:
-            answer = Answer(Message(MessageRole.ASSISTANT, thought, calls), at)
-        elif call is None:
-            answer.message = Message(
-                MessageRole.ASSISTANT, answer.message.text or thought, reasoning=answer.message.reasoning
-            )
-        elif call.id not in [each.id for each in answer.message.tool_calls]:
-            answer.message = Message(
-                MessageRole.ASSISTANT,
-                answer.message.text or thought,
-                calls,
-                reasoning=answer.message.reasoning,
-            )
+        if answer is None or said is None:
+            answer = Answer(Message.assistant(thought, calls), at)
+        elif call is None or call.id not in [each.id for each in said.tool_calls]:
+            text = said.text or thought
+            answer.message = Message(MessageRole.ASSISTANT, text, calls, reasoning=said.reasoning)
         self._count(answer, first_text(response, "id"))
         return answer
 
@@ -253,10 +247,8 @@ class _ActionReader(_Reader):
                 return
             raise LogError(f"the observation {shortened(kind, 40)!r} has no action before it")
         error = shortened(content, 300) or kind if kind in ("error", "user_rejected") else None
-        result = Result(content, error, at=at)
-        if kind == "user_rejected":
-            result.type = None
-        self.transcript.result(call_id, result)
+        failure = None if kind == "user_rejected" else ErrorType.TOOL
+        self.transcript.result(call_id, Result(content, error, failure, at))
 
 
 class _TypedReader(_Reader):
@@ -289,7 +281,7 @@ class _TypedReader(_Reader):
 
     def _say(self, event: Event, at: datetime | None) -> None:
         said = object_in(event, "llm_message")
-        text = joined_text([*_blocks(said.get("content")), *_blocks(event.get("extended_content"))])
+        text = joined_text([said.get("content"), event.get("extended_content")])
         match event.get("source"):
             case "agent":
                 thoughts = clean(first_text(said, "reasoning_content"))
@@ -343,10 +335,9 @@ class _TypedReader(_Reader):
             content = error = text_of(event.get("error") or event.get("rejection_reason")) or text_of(kind)
         elif observation.get("is_error") is True:
             error = content or "an error"
-        result = Result(content, None if error is None else shortened(error, 300), at=at)
-        if kind == "UserRejectObservation":
-            result.type = None
-        self.transcript.result(call_id, result)
+        failure = None if kind == "UserRejectObservation" else ErrorType.TOOL
+        error = None if error is None else shortened(error, 300)
+        self.transcript.result(call_id, Result(content, error, failure, at))
 
     def _update(self, event: Event) -> None:
         value = event.get("value")
@@ -358,10 +349,6 @@ class _TypedReader(_Reader):
             self._state(text_of(value), "")
 
 
-def _blocks(content: object) -> list[Any]:
-    return content if isinstance(content, list) else [content]
-
-
 def _response_of(response: Mapping[str, Any], at: datetime | None) -> Answer | None:
     """Return the answer in the response of a model, if it can be read."""
     if not response.get("choices"):
@@ -370,11 +357,6 @@ def _response_of(response: Mapping[str, Any], at: datetime | None) -> Answer | N
         return answer_of(OpenAIChat().read_document(response), at)
     except (LogError, WhyloopError, *MISREAD):
         return None
-
-
-def _counted(counted: Mapping[str, Any]) -> Usage:
-    cached = {"cached_tokens": counted.get("cache_read_tokens")}
-    return chat_usage({"usage": {**counted, "prompt_tokens_details": cached}})
 
 
 def _error_ending(text: str) -> Ending:
