@@ -16,6 +16,7 @@ from operator import add
 from typing import Any, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError
 from whyloop.replay.judge import Rule, Rules
@@ -52,6 +53,11 @@ class Row(Struct, frozen=True):
     """The runs among them whose saved tokens are unknown."""
     unknown_cost: int = 0
     """The runs among them whose saved cost is unknown."""
+
+    def __add__(self, other: Row) -> Row:
+        """Return the effect of the same rule on the runs of both."""
+        numbers = [getattr(self, name) + getattr(other, name) for name in self.__struct_fields__[1:]]
+        return Row(self.rule, *numbers)
 
 
 class Survey(Struct):
@@ -162,7 +168,7 @@ class Surveyor:
         for family, counted in zip(self._families, other._families, strict=True):
             family.merge(counted)
         for rule, judged in zip(self._others, other._others, strict=True):
-            rule.merge(judged)
+            rule.row += judged.row
         mine, theirs = self._survey, other._survey
         for name in ("sessions", "runs", "completed", "used", "problem_count"):
             setattr(mine, name, getattr(mine, name) + getattr(theirs, name))
@@ -171,7 +177,7 @@ class Surveyor:
     def result(self) -> Survey:
         """Return the counts so far."""
         rows = {id(row.rule): row for family in self._families for row in family.rows()}
-        rows |= {id(other.rule): other.row() for other in self._others}
+        rows |= {id(other.row.rule): other.row for other in self._others}
         self._survey.rows = [rows[id(rule)] for rule in self._rules]
         return self._survey
 
@@ -385,36 +391,16 @@ class _Other:
     """A rule that is judged run by run."""
 
     def __init__(self, rule: Rule) -> None:
-        self.rule, self.rules = rule, Rules(rule, strict=True)
-        self.cut = self.completed = self.beyond = self.unknown_tokens = self.unknown_cost = 0
-        self.saved = Amounts()
+        self.rules = Rules(rule, strict=True)
+        self.row = Row(rule, 0, 0, 0, Amounts())
 
     def add(self, replay: Replay) -> None:
         """Count the runs of one session."""
         for execution in replay.executions:
+            row, saved = self.row, execution.saved
             if execution.beyond:
-                self.beyond += execution.differs
+                self.row = replace(row, beyond=row.beyond + execution.differs)
             elif execution.is_cut:
-                saved = execution.saved
-                self.cut += 1
-                self.completed += execution.recorded.status is AgentStatus.COMPLETED
-                self.unknown_tokens += saved.tokens is None
-                self.unknown_cost += saved.cost is None
-                self.saved += saved.known
-
-    def merge(self, other: _Other) -> None:
-        """Add the runs that another one counted."""
-        for name in ("cut", "completed", "beyond", "unknown_tokens", "unknown_cost", "saved"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-    def row(self) -> Row:
-        """Return the counts so far."""
-        return Row(
-            self.rule,
-            self.cut,
-            self.completed,
-            self.beyond,
-            self.saved,
-            self.unknown_tokens,
-            self.unknown_cost,
-        )
+                completed = execution.recorded.status is AgentStatus.COMPLETED
+                unknown = saved.tokens is None, saved.cost is None
+                self.row += Row(row.rule, 1, int(completed), 0, saved.known, *map(int, unknown))
