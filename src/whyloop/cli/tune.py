@@ -44,6 +44,7 @@ from whyloop.wire.journal import no_garbage_collection
 
 MOST_ROWS = 16
 BAR = 24
+_HEADS = ("  VALUE", "RUNS CUT", "COMPLETED", "BEYOND", "STEPS", "TOKENS", "TIME", "COST", "SAVED")
 DEFAULT_LIMITS = ("max_steps", "max_tokens", "timeout", "max_cost")
 
 
@@ -184,31 +185,17 @@ def _left_out_lines(curve: Curve) -> list[str]:
 
 
 def _table_lines(found: Survey, curve: Curve) -> list[str]:
-    heads: tuple[str, ...] = (
-        "  VALUE",
-        "RUNS CUT",
-        "COMPLETED",
-        "BEYOND",
-        "STEPS",
-        "TOKENS",
-        "TIME",
-        "COST",
-        "SAVED",
-    )
     if not curve.rows[0].cut:
         return []
-    rows = [_cells(found, curve, row) for row in shown_rows(curve)]
-    for name, is_known in (
-        ("BEYOND", any(row.beyond for row in curve.rows)),
-        ("TOKENS", any(row.saved.tokens for row in curve.rows)),
-        ("TIME", any(row.saved.seconds for row in curve.rows)),
-        ("COST", any(row.saved.cost for row in curve.rows)),
-    ):
-        if not is_known:  # A column that says nothing.
-            column = heads.index(name)
-            heads = heads[:column] + heads[column + 1 :]
-            rows = [row[:column] + row[column + 1 :] for row in rows]
-    return table_lines([heads, *rows])
+    is_known = {
+        "BEYOND": any(row.beyond for row in curve.rows),
+        "TOKENS": any(row.saved.tokens for row in curve.rows),
+        "TIME": any(row.saved.seconds for row in curve.rows),
+        "COST": any(row.saved.cost for row in curve.rows),
+    }
+    rows = [_HEADS, *[_cells(found, curve, row) for row in shown_rows(curve)]]
+    columns = [column for column in zip(*rows, strict=True) if is_known.get(column[0], True)]
+    return table_lines(list(zip(*columns, strict=True)))
 
 
 def _cells(found: Survey, curve: Curve, row: Row) -> tuple[str, ...]:

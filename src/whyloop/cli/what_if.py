@@ -278,27 +278,21 @@ def _report_lines(report: Report, rules: list[Rule]) -> list[str]:
     ]
     if report.groups:
         lines += ["", *_group_lines(report)]
+    notes = []
     if assumed := sum(group.assumed for group in report.groups.values()):
-        lines += [
-            "",
-            f"{counted(assumed, 'end')} assumed: the rules would have changed what the model received.",
-        ]
+        end = "the rules would have changed what the model received"
+        notes.append(f"{counted(assumed, 'end')} assumed: {end}.")
     if report.beyond:
-        lines += [
-            "",
-            f"{counted(report.beyond, 'run')} would have continued past the recording: the end is not known.",
-        ]
+        runs = counted(report.beyond, "run")
+        notes.append(f"{runs} would have continued past the recording: the end is not known.")
     if report.unknown:
-        lines += [
-            "",
-            f"{counted(report.unknown, 'run')} may have reached a limit: what was used is not all known.",
-        ]
-    tokens = sum(group.unknown_tokens for group in report.groups.values())
-    time = sum(group.unknown_time for group in report.groups.values())
-    cost = sum(group.unknown_cost for group in report.groups.values())
-    for what, number in (("tokens are", tokens), ("time is", time), ("cost is", cost)):
-        if number:
-            lines += ["", f"The saved {what} unknown in {counted(number, 'run')}; the sums leave them out."]
+        runs = counted(report.unknown, "run")
+        notes.append(f"{runs} may have reached a limit: what was used is not all known.")
+    for verb, name in (("tokens are", "tokens"), ("time is", "time"), ("cost is", "cost")):
+        if number := sum(getattr(group, f"unknown_{name}") for group in report.groups.values()):
+            runs = counted(number, "run")
+            notes.append(f"The saved {verb} unknown in {runs}; the sums leave them out.")
+    lines += [line for note in notes for line in ("", note)]
     if report.cut_completed:
         lines += ["", f"{counted(report.cut_completed, 'completed run')} would have been cut:"]
         lines += [
