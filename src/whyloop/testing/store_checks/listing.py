@@ -340,10 +340,8 @@ async def check_all_that_is_asked_for_has_to_hold(open_store: OpenStore) -> None
             ((None, None), (at(970), None), (at(985), at(960)), (None, at(990))),
             ((False, None), (True, None), (False, "term")),
         )
-        for status, reason, early, late, entries, rule, agent, (before, after), (
-            waiting,
-            terms,
-        ) in combinations:
+        for status, reason, early, late, entries, rule, agent, updated, text in combinations:
+            (before, after), (waiting, terms) = updated, text
             expected = [
                 summary.agent_id
                 for summary in reversed(summaries)

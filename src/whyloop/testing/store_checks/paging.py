@@ -36,24 +36,7 @@ async def check_the_last_page_says_that_it_is_the_last(open_store: OpenStore) ->
 async def check_sessions_that_started_at_the_same_moment_have_an_order(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, _):
         # The order of their characters' numbers, and of no language.
-        names = [
-            "a",
-            "B",
-            "b",
-            "A",
-            "é",
-            "e",
-            "z",
-            "Z",
-            "_",
-            " ",
-            "10",
-            "9",
-            "\uffee",
-            "\U0001f600",
-            "aa",
-            "-",
-        ]
+        names = [*"aBbAéezZ_ -\uffee\U0001f600", "10", "9", "aa"]
         for name in names:
             await store.create(a_summary(name), [])
         expected = sorted(names, reverse=True)
