@@ -385,24 +385,21 @@ async def check_the_newest_checkpoint_that_fits_is_found(open_store: OpenStore) 
         await store.create(a_summary(), [Entry(f"{n}", point) for n, point in enumerate(points[:10])])
         for number in range(10, 30):
             await store.append("a", [Entry(f"{number}", points[number])], after=number)
-        for execution_id, seq, step_count, message_count in product(
-            (None, "x", "z"), (None, 0, 3), (None, 2, 9), (None, -1, 4)
-        ):
-            expected = None
-            for version, point in enumerate(points):
-                if (
-                    point is not None
-                    and (execution_id is None or point.execution_id == execution_id)
-                    and (seq is None or point.seq <= seq)
-                    and (step_count is None or point.step_count <= step_count)
-                    and (message_count is None or point.message_count <= message_count)
-                ):
-                    expected = version, point
-            found = await store.checkpoint(
-                "a", execution_id=execution_id, seq=seq, step_count=step_count, message_count=message_count
-            )
-            wanted = (execution_id, seq, step_count, message_count)
-            same(found, expected, f"the checkpoint for {wanted}")
+        counts = ("seq", "step_count", "message_count")
+        for execution_id, *most in product((None, "x", "z"), (None, 0, 3), (None, 2, 9), (None, -1, 4)):
+            limits: dict[str, Any] = {
+                name: limit for name, limit in zip(counts, most, strict=True) if limit is not None
+            }
+            fitting = [
+                (version, point)
+                for version, point in enumerate(points)
+                if point is not None
+                and execution_id in (None, point.execution_id)
+                and all(getattr(point, name) <= limit for name, limit in limits.items())
+            ]
+            found = await store.checkpoint("a", execution_id=execution_id, **limits)
+            expected = fitting[-1] if fitting else None
+            same(found, expected, f"the checkpoint for {execution_id!r} and {limits}")
 
 
 async def check_a_strange_checkpoint_comes_back_as_it_was(open_store: OpenStore) -> None:
