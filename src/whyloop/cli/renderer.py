@@ -277,17 +277,7 @@ def _open_step(step: OpenStep, full: bool) -> Iterator[Line]:
     for index, call in enumerate(step.calls):
         asked, result = step.call_to_run(index), call.result
         if result is not None:
-            done = ToolRun(
-                asked.id,
-                asked.name,
-                result.error is None,
-                result.error,
-                call.duration_ms,
-                call.approvals,
-                call.started_at,
-                result.changed_by,
-            )
-            yield from _run(done, asked, result.content, full)
+            yield from _run(call.run_of(asked, result), asked, result.content, full)
         else:
             head = f"{shortened(asked.name)}({_arguments(asked.arguments, full)})"
             yield Line(Kind.OPEN, _progress(call), head, note=_changes(asked))

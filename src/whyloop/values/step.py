@@ -246,6 +246,19 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
         """True if the call waits for a person."""
         return self.question is not None
 
+    def run_of(self, asked: ToolCall, result: ToolResult) -> ToolRun:
+        """Return how the call ended, given what the model asked for and the result."""
+        return ToolRun(
+            asked.id,
+            asked.name,
+            result.error is None,
+            result.error,
+            self.duration_ms,
+            self.approvals,
+            self.started_at,
+            result.changed_by,
+        )
+
     @property
     def is_running(self) -> bool:
         """True if the call started and has no result; its process may have ended since."""
@@ -352,18 +365,7 @@ class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
             if result is None:
                 raise ValueError(f"call {asked.id!r} has no result, so the step cannot be closed")
             messages.append(_result_message(asked, result))
-            runs.append(
-                ToolRun(
-                    asked.id,
-                    asked.name,
-                    result.error is None,
-                    result.error,
-                    call.duration_ms,
-                    call.approvals,
-                    call.started_at,
-                    result.changed_by,
-                )
-            )
+            runs.append(call.run_of(asked, result))
             if result.failure is not None:
                 failures.append(result.failure)
         return messages, runs, failures
