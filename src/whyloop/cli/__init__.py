@@ -17,7 +17,6 @@ from whyloop.cli.command import (
     JSON,
     LOG_FORMATS,
     METADATA,
-    NAMESPACE,
     OUTPUT,
     PORT,
     QUESTION,
@@ -26,6 +25,7 @@ from whyloop.cli.command import (
     STORE,
     STORE_VARIABLE,
     TEMPORAL,
+    TEMPORAL_WORKER,
     TO_STDOUT,
     TOKEN_VARIABLE,
     YES,
@@ -149,27 +149,7 @@ COMMANDS = (
                 "run the sessions of a Temporal server, such as 127.0.0.1:7233; Temporal's own variables, "
                 "such as $TEMPORAL_API_KEY, set the key and certificates",
             ),
-            *NAMESPACE,
-            option(
-                "--drain SECONDS",
-                "with --temporal, the time for running calls to finish after a signal (default: 30)",
-                type=float,
-            ),
-            option(
-                "--tool-queue TOOL=QUEUE",
-                "with --temporal, let the workers of another task queue run this tool; may be repeated",
-                action="append",
-                default=[],
-            ),
-            option(
-                "--deployment NAME:BUILD",
-                "with --temporal, the version of this worker for Worker Deployment Versioning; a run stays "
-                "on the version that it began with",
-            ),
-            flag(
-                "--tools-only",
-                "with --temporal, only run the tool calls of this task queue, and wake no sessions",
-            ),
+            *TEMPORAL_WORKER,
         ),
         "The worker looks for such sessions once a second, until SIGTERM or Ctrl-C. Then each run ends after "
         "its current step, and another worker continues it. A second signal ends the worker at once, like a "

@@ -13,7 +13,16 @@ from operator import attrgetter
 from types import FunctionType, ModuleType
 from typing import Any
 
-from whyloop.cli.command import DEFAULT_ERROR_POLICY, ERROR_POLICIES, MODEL_VARIABLE
+from whyloop.cli.command import (
+    AGENT,
+    DEFAULT_ERROR_POLICY,
+    DEPS,
+    ERROR_POLICIES,
+    MODEL,
+    MODEL_VARIABLE,
+    TEMPORAL,
+    Option,
+)
 from whyloop.errors import ConfigurationError
 from whyloop.loop.agent import Agent
 from whyloop.models.presets import LOCAL, load
@@ -27,14 +36,8 @@ from whyloop.tools.tool import Tool
 from whyloop.values.text import shortened
 
 SECONDS_PER_REQUEST = 120.0  # Or as long as the whole run may take, if that is longer.
-# The options that describe a model; --agent names an agent that has all of this.
-_MODEL_OPTIONS = (
-    *("model", "tools", "instructions", "base_url", "max_steps", "max_tokens", "timeout"),
-    "error_policy",
-)
 
 AnyTool = Tool | Callable[..., Any]
-_TEMPORAL_OPTIONS = ("temporal", "namespace", "task_queue")
 DEFAULT_NAME = signature(Agent).parameters["name"].default
 
 
@@ -42,7 +45,7 @@ def agent_of(args: argparse.Namespace) -> Agent[Any, Any]:
     """Return the agent that the options describe."""
     if args.agent is None:
         return _agent_with_model(args)
-    given = _given(args, _MODEL_OPTIONS)
+    given = _given(args, MODEL)
     if given:
         raise ConfigurationError(f"--agent names a complete agent: leave out {', '.join(given)}")
     return find_agent(args.agent)
@@ -51,9 +54,9 @@ def agent_of(args: argparse.Namespace) -> Agent[Any, Any]:
 def agent_or_name(args: argparse.Namespace) -> Agent[Any, Any] | str:
     """Return the agent of the options, or the name of one of Temporal's workers."""
     if args.temporal is None:
-        refuse_without_temporal(args, _TEMPORAL_OPTIONS)
+        refuse_without_temporal(args, TEMPORAL)
         return agent_of(args)
-    given = _given(args, ("deps", *_MODEL_OPTIONS))
+    given = _given(args, (DEPS, *MODEL))
     if given:
         raise ConfigurationError(f"the workers have the agents and their deps: leave out {', '.join(given)}")
     if args.agent is None:
@@ -62,9 +65,9 @@ def agent_or_name(args: argparse.Namespace) -> Agent[Any, Any] | str:
     return find_agent(path).name if ":" in path else path
 
 
-def refuse_without_temporal(args: argparse.Namespace, names: Iterable[str]) -> None:
+def refuse_without_temporal(args: argparse.Namespace, options: Iterable[Option]) -> None:
     """Refuse options that only have an effect with --temporal."""
-    given = _given(args, names)
+    given = _given(args, options)
     if given:
         verb = "needs" if len(given) == 1 else "need"
         raise ConfigurationError(f"{', '.join(given)} {verb} --temporal ADDRESS")
@@ -72,12 +75,11 @@ def refuse_without_temporal(args: argparse.Namespace, names: Iterable[str]) -> N
 
 def agent_options(args: argparse.Namespace) -> tuple[str, ...]:
     """Return the options that describe this agent again; empty if there are none."""
-    options: list[str] = []
-    for name in ("agent", "deps", *_MODEL_OPTIONS, *_TEMPORAL_OPTIONS):
-        value = getattr(args, name)
-        if _is_given(value):
-            options += [_option(name), *value] if isinstance(value, list) else [_option(name), str(value)]
-    return tuple(options)
+    given: list[str] = []
+    for option in (*AGENT, *TEMPORAL):
+        if (value := option.given(args)) is not None:
+            given += [option.name, *value] if isinstance(value, list) else [option.name, str(value)]
+    return tuple(given)
 
 
 def find_agent(path: str) -> Agent[Any, Any]:
@@ -221,18 +223,9 @@ def _agent_with_model(args: argparse.Namespace) -> Agent[Any, Any]:
     )
 
 
-def _given(args: argparse.Namespace, names: Iterable[str]) -> list[str]:
-    """Return the options of these names that the command line has."""
-    return [_option(name) for name in names if _is_given(getattr(args, name))]
-
-
-def _is_given(value: object) -> bool:
-    """Return whether an option was given; zero counts, an absent flag does not."""
-    return value is not None and value is not False and value != []
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+def _given(args: argparse.Namespace, options: Iterable[Option]) -> list[str]:
+    """Return the names of those options that the command line has."""
+    return [option.name for option in options if option.given(args) is not None]
 
 
 # Modules

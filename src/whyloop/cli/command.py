@@ -62,6 +62,11 @@ class Option(NamedTuple):
     name: str
     settings: dict[str, Any]
 
+    def given(self, args: argparse.Namespace) -> Any:
+        """Return what the command line has for it, else None; zero counts, an absent flag does not."""
+        value = getattr(args, self.name.lstrip("-").replace("-", "_"))
+        return None if value is False or value == [] else value
+
 
 class Command(NamedTuple):
     """One command of `whyloop`."""
@@ -153,9 +158,7 @@ NAMESPACE = (
 DEPS = option(
     "--deps PATH", "package.module:name of a function that takes a session's summary and returns its deps"
 )
-AGENT = (
-    option("--agent PATH", "package.module:name of an agent in your code, instead of --model"),
-    DEPS,
+MODEL = (
     option(
         "--model NAME",
         f"the model, such as openai:gpt-5 or ollama:qwen3, or local for a small one on this machine "
@@ -180,6 +183,11 @@ AGENT = (
         choices=tuple(ERROR_POLICIES),
     ),
 )
+AGENT = (
+    option("--agent PATH", "package.module:name of an agent in your code, instead of --model"),
+    DEPS,
+    *MODEL,  # An agent has all of this.
+)
 TEMPORAL = (
     option(
         "--temporal ADDRESS",
@@ -187,6 +195,29 @@ TEMPORAL = (
         "name of one of their agents, or its path; Temporal's own variables set the key and certificates",
     ),
     *NAMESPACE,
+)
+TEMPORAL_WORKER = (
+    *NAMESPACE,
+    option(
+        "--drain SECONDS",
+        "with --temporal, the time for running calls to finish after a signal (default: 30)",
+        type=float,
+    ),
+    option(
+        "--tool-queue TOOL=QUEUE",
+        "with --temporal, let the workers of another task queue run this tool; may be repeated",
+        action="append",
+        default=[],
+    ),
+    option(
+        "--deployment NAME:BUILD",
+        "with --temporal, the version of this worker for Worker Deployment Versioning; a run stays "
+        "on the version that it began with",
+    ),
+    flag(
+        "--tools-only",
+        "with --temporal, only run the tool calls of this task queue, and wake no sessions",
+    ),
 )
 OUTPUT = (
     flag("--json", "print the trace as JSON instead of the answer"),

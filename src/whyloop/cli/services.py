@@ -22,7 +22,7 @@ from whyloop.cli.agents import (
     find_deps,
     refuse_without_temporal,
 )
-from whyloop.cli.command import MODEL_VARIABLE, TOKEN_VARIABLE
+from whyloop.cli.command import MODEL_VARIABLE, TEMPORAL_WORKER, TOKEN_VARIABLE
 from whyloop.cli.formats import short
 from whyloop.cli.terminal import USAGE_ERROR, CommandError, write_error
 from whyloop.errors import ConfigurationError
@@ -55,7 +55,6 @@ BACKLOG = 2048
 # For the first line and the headers of a request. A body has a limit of its own.
 SECONDS_FOR_HEADERS = 10.0
 SECONDS_TO_DRAIN = 30.0  # For the calls of a worker of Temporal.
-_TEMPORAL_OPTIONS = ("namespace", "task_queue", "drain", "tool_queue", "deployment", "tools_only")
 
 
 async def serve(store: Store, args: argparse.Namespace) -> int:
@@ -256,7 +255,7 @@ async def work(store: Store, args: argparse.Namespace) -> int:
     if args.at_once is not None and args.at_once < 1:
         raise ConfigurationError(f"invalid --at-once {args.at_once}: use a number from 1 on")
     if args.temporal is None:
-        refuse_without_temporal(args, _TEMPORAL_OPTIONS)
+        refuse_without_temporal(args, TEMPORAL_WORKER)
     agents, make_deps = find_agents(args.agents), find_deps(args.deps)
     if args.temporal is not None:
         from whyloop.cli.fleet import work_for_temporal
