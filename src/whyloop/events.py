@@ -20,7 +20,7 @@ from whyloop.values.messages import Message
 from whyloop.values.model import FinishReason, Usage
 from whyloop.values.price import dollars
 from whyloop.values.state import AgentStatus
-from whyloop.values.text import counted, shortened
+from whyloop.values.text import counted, short_id, shortened
 
 __all__ = [
     "AgentEvent",
@@ -68,7 +68,7 @@ class AgentEvent(Struct, frozen=True, gc=False, kw_only=True, tag=True, tag_fiel
 
     @property
     def _where(self) -> str:
-        return f"Agent [{self.agent_id[:8]}] step {self.step_number}"
+        return f"Agent [{short_id(self.agent_id)}] step {self.step_number}"
 
     @property
     def _what(self) -> str:
@@ -200,7 +200,7 @@ class ApprovalRequested(AgentEvent, frozen=True, kw_only=True):
 
     @property
     def _what(self) -> str:
-        return f"{self.question} (question {self.question_id[:8]})"
+        return f"{self.question} (question {short_id(self.question_id)})"
 
 
 class ApprovalDecided(AgentEvent, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import Any
 from whyloop.values.redaction import DEFAULT_REDACTION
 from whyloop.values.state import AgentState
 from whyloop.values.step import error_text
-from whyloop.values.text import shortened
+from whyloop.values.text import short_id, shortened
 
 _LONGEST_ARGUMENT = 1000
 _LONGEST_TRACEBACK = 20_000
@@ -78,28 +78,13 @@ def log_end(state: AgentState) -> None:
     if outcome is None or not _log.isEnabledFor(logging.INFO):
         return
     status = f"{state.status} ({outcome.stop_reason})" if outcome.stop_reason else str(state.status)
-    where, by = (state.agent_id[:8], state.execution.step_number), outcome.resolved_by
+    where, by = (short_id(state.agent_id), state.execution.step_number), outcome.resolved_by
     reason, step = error_text(outcome, state.current_step), state.current_step
     note = step.wrap_up_note if step is not None and state.open_step is None else None
     text = f"{reason}; {note}" if note else reason
     _log.info("Agent [%s] step %d: %s by %s: %s", *where, status, by, text)
 
 
-def log_toolset_error(error: BaseException) -> None:
-    """Write the traceback of a toolset that could not be closed after a run."""
-    _log.error("Closing the toolsets failed", exc_info=error)
-
-
-def log_output_error(validator: str, error: BaseException) -> None:
-    """Write the traceback of a validator's error: lines of code, and no values."""
-    _log.error("Output validator %s failed", validator, exc_info=error)
-
-
-def log_approval_error(tool: str, error: BaseException) -> None:
-    """Write the traceback of an approval rule's error: lines of code, and no values."""
-    _log.error("The approval rule of tool %s failed, so a person is asked", tool, exc_info=error)
-
-
-def log_tool_error(tool: str, error: BaseException) -> None:
-    """Write the traceback of a tool's error: lines of code, and no values."""
-    _log.error("Tool %s failed", tool, exc_info=error)
+def log_error(agent_id: str, step_number: int, what: str, error: BaseException) -> None:
+    """Write what failed in a step, with the traceback: lines of code, and no values."""
+    _log.error("Agent [%s] step %d: %s", short_id(agent_id), step_number, what, exc_info=error)

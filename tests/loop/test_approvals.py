@@ -25,6 +25,7 @@ from whyloop.loop.executions import refuse_edit
 from whyloop.testing import FakeClock, Reply, assert_stopped, call, calls, capture_events
 from whyloop.values.decisions import decide
 from whyloop.values.step import RequestPart
+from whyloop.values.text import short_id
 from whyloop.wire.view import read_back
 
 
@@ -284,7 +285,8 @@ async def test_a_rule_that_raises_means_asking(caplog: pytest.LogCaptureFixture)
     assert state.status == "paused"
     assert state.pending_calls[0].question == "pay waits for approval: its approval rule failed with KeyError"
     (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert record.getMessage().splitlines()[0] == "The approval rule of tool pay failed, so a person is asked"
+    where, what = f"Agent [{short_id(state.agent_id)}] step 1", "the approval rule of tool pay failed"
+    assert record.getMessage().splitlines()[0] == f"{where}: {what}, so a person is asked"
 
 
 async def test_a_call_that_cannot_run_does_not_ask_a_person() -> None:

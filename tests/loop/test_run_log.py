@@ -48,6 +48,16 @@ async def test_the_end_of_a_run_is_one_line_with_the_rule_and_its_reason(
     ]
 
 
+async def test_lines_of_sessions_with_names_can_be_told_apart(caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("customer-42", "customer-43"):
+        agent = scripted("Hello.")
+        await agent.run("Hi", state=agent.new_session(name))
+    assert [line.partition(" step")[0] for line in lines(caplog, logging.INFO)] == [
+        "Agent [customer-42]",
+        "Agent [customer-43]",
+    ]
+
+
 async def test_a_failed_run_is_logged_with_its_failure(caplog: pytest.LogCaptureFixture) -> None:
     await scripted(ModelError("the model is gone", status=404)).run("Hi")
     (line,) = lines(caplog, logging.INFO)
@@ -87,9 +97,12 @@ async def test_an_end_is_logged_though_its_task_is_cancelled_meanwhile(
 async def test_the_traceback_of_a_tool_is_an_error_without_its_arguments(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    await scripted(call("pay", {"amount": 987654}), tools=[pay]).run("Hi")
+    agent = scripted(call("pay", {"amount": 987654}), tools=[pay])
+    await agent.run("Hi", state=agent.new_session("customer-42"))
     (text,) = lines(caplog, logging.ERROR)
-    assert text.startswith("Tool pay failed\n  Traceback (most recent call last):")
+    assert text.startswith(
+        "Agent [customer-42] step 1: tool pay failed\n  Traceback (most recent call last):"
+    )
     assert 'raise ValueError("the account is closed")' in text
     assert text.endswith("ValueError: the account is closed")
     assert "987654" not in caplog.text
@@ -102,6 +115,7 @@ async def test_a_failing_hook_is_logged_too(caplog: pytest.LogCaptureFixture) ->
 
     await scripted(call("pay", {"amount": 1}), tools=[pay], hooks=Broken()).run("Hi")
     (text,) = lines(caplog, logging.ERROR)
+    assert "step 1: a hook around tool pay failed\n" in text
     assert text.endswith("RuntimeError: no rule for this")
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from tests.support import START, at
 from whyloop import Execution, Usage
-from whyloop.values.text import clean, counted, printable, shortened
+from whyloop.values.text import clean, counted, printable, short_id, shortened
 
 usages = st.builds(Usage, *[st.integers(0, 10**9)] * 4)
 
@@ -69,6 +69,22 @@ def test_spaces_and_joined_characters_stay_readable() -> None:
 )
 def test_a_number_goes_with_its_noun(number: int, expected: str) -> None:
     assert counted(number, "step") == expected
+
+
+@pytest.mark.parametrize(
+    ("identifier", "short"),
+    [
+        ("1a2b3c4d5e6f", "1a2b3c4d"),
+        ("1a2b3c4d5e6f1a2b3c4d5e6f1a2b3c4d", "1a2b3c4d"),
+        ("1a2b3c4d-5e6f-1a2b-3c4d-5e6f1a2b3c4d", "1a2b3c4d"),
+        ("customer-42", "customer-42"),
+        ("2026-11-19-0001", "2026-11-19-0001"),
+        ("491701234567", "491701234567"),
+        ("decade-42", "decade-42"),
+    ],
+)
+def test_only_generated_ids_are_shortened(identifier: str, short: str) -> None:
+    assert short_id(identifier) == short
 
 
 def test_the_wall_time_of_an_execution_runs_from_its_start_to_the_last_that_happened() -> None:

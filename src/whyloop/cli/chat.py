@@ -19,7 +19,6 @@ from whyloop.cli.formats import (
     escaped,
     exact_arguments,
     parse_arguments,
-    short,
     span_text,
     store_name,
 )
@@ -48,7 +47,7 @@ from whyloop.values.model import Usage
 from whyloop.values.next_action import next_actions_of
 from whyloop.values.price import dollars
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.text import counted, shortened
+from whyloop.values.text import counted, short_id, shortened
 
 if TYPE_CHECKING:
     from whyloop.cli.runs import AnySession, Runner
@@ -381,7 +380,7 @@ class Chat:
     def _note_how_to_continue(self) -> None:
         if self._session is None:
             return
-        session, options = short(self._session.agent_id), agent_options(self._args)
+        session, options = short_id(self._session.agent_id), agent_options(self._args)
         again = command_line(self._args, "chat", options=("--session", session, *options))
         waiting = len(self._session.state.pending_calls)
         decide = f", and to decide {counted(waiting, 'question')}" if waiting else ""
@@ -398,7 +397,7 @@ class Chat:
 
 
 def _name(session: AnySession) -> str:
-    return shortened(short(session.agent_id))
+    return shortened(short_id(session.agent_id))
 
 
 def _execution_text(state: AgentState) -> str:

@@ -20,16 +20,14 @@ from whyloop.cli.command import DEFAULT_STORE, STORE_VARIABLE
 from whyloop.errors import ConfigurationError
 from whyloop.values.scalars import utc_now
 from whyloop.values.state import UNNAMED_PERSON
-from whyloop.values.text import clean, counted, shortened
+from whyloop.values.text import SHORT_ID, clean, counted, shortened
 
 PROGRAM = "whyloop"
 AN_AGENT = ("--agent", "package.module:name")
-SHORT_ID = 8
 MOST_CHARACTERS = 4_000
 ARGUMENTS_SHOWN = 3
 ARGUMENT_LENGTH = 30
 _LONG_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
-_HEXADECIMAL = frozenset("0123456789abcdef")
 
 Arguments = Mapping[str, Any] | str
 PlainValue = str | int | float | bool | None
@@ -76,12 +74,6 @@ def long_span_text(seconds: float) -> str:
 
 
 # Ids and commands
-
-
-def short(identifier: str, length: int = SHORT_ID) -> str:
-    """Return the first characters of an id that whyloop made, and any other id whole."""
-    made = len(identifier) == 32 and _HEXADECIMAL.issuperset(identifier)
-    return identifier[:length] if made else identifier
 
 
 def unique_length(identifiers: Iterable[str]) -> int:

@@ -15,7 +15,6 @@ from whyloop.cli.formats import (
     arguments_summary,
     command_line,
     exact_arguments,
-    short,
     span_text,
     unique_length,
 )
@@ -36,7 +35,7 @@ from whyloop.values.next_action import ActionKind, NextAction, next_actions_of
 from whyloop.values.price import dollars
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun
-from whyloop.values.text import counted, printable, shortened
+from whyloop.values.text import counted, printable, short_id, shortened
 
 LONGEST_QUESTION = 600
 LONGEST_RESULT = 200
@@ -358,7 +357,7 @@ def _approval_lines(explanation: Explanation) -> list[str]:
     decided = [(call.name, approval) for call in calls for approval in call.approvals]
     decided += [("the run", approval) for approval in explanation.approvals]
     return [
-        f"{about} (question {shortened(short(approval.question_id))}) {approval_text(approval)}"
+        f"{about} (question {shortened(short_id(approval.question_id))}) {approval_text(approval)}"
         for about, approval in decided
     ]
 
@@ -403,7 +402,7 @@ def _question_lines(
     lines = [f"{counted(len(calls), 'question')} {waits} for a person"]
     length = unique_length(call.id for call in calls)
     for call in calls:
-        question = short(call.id, length)
+        question = short_id(call.id, length)
         arguments = exact_arguments(call.arguments, full=full) if call.call_id else []
         lines += [
             "",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from whyloop.cli.agents import agent_options, agent_or_name, error_policy_of, find_deps, introduction
 from whyloop.cli.command import STORE_VARIABLE
-from whyloop.cli.formats import PlainValue, command_line, metadata_of, short
+from whyloop.cli.formats import PlainValue, command_line, metadata_of
 from whyloop.cli.narration import Narrator
 from whyloop.cli.renderer import Kind, explanation_lines, next_commands
 from whyloop.cli.store_access import find_session, open_named_store
@@ -37,7 +37,7 @@ from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
 from whyloop.values.continuation import Budget
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.text import printable, shortened
+from whyloop.values.text import printable, short_id, shortened
 from whyloop.wire.document import document
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ async def _run_session(
     async with open_named_store(args.store, create=typed is None) as store:
         agent_id = None if typed is None else (await find_session(store, typed)).agent_id
         session, runner = await open_session(store, agent, args, agent_id, metadata)
-        named = typed or short(session.agent_id)
+        named = typed or short_id(session.agent_id)
         if typed is None and not args.quiet:
             write_error(f"session {printable(session.agent_id)}")
         options = agent_options(args)

@@ -23,7 +23,6 @@ from whyloop.cli.agents import (
     refuse_without_temporal,
 )
 from whyloop.cli.command import MODEL_VARIABLE, TEMPORAL_WORKER, TOKEN_VARIABLE
-from whyloop.cli.formats import short
 from whyloop.cli.terminal import USAGE_ERROR, CommandError, write_error
 from whyloop.errors import ConfigurationError
 from whyloop.events import (
@@ -38,7 +37,7 @@ from whyloop.sessions.recovery import AT_ONCE, Recovery
 from whyloop.stores.store import Store
 from whyloop.values.continuation import StopReason
 from whyloop.values.state import AgentStatus
-from whyloop.values.text import shortened
+from whyloop.values.text import short_id, shortened
 
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
@@ -311,7 +310,7 @@ def _end_text(event: AgentStatusChanged) -> str:
 
 
 def _name(agent_id: str) -> str:
-    return shortened(short(agent_id), 64)
+    return shortened(short_id(agent_id), 64)
 
 
 @asynccontextmanager

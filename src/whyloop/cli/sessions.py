@@ -22,7 +22,6 @@ from whyloop.cli.formats import (
     exact_arguments,
     parse_arguments,
     seconds_since,
-    short,
     span_text,
     unique_length,
 )
@@ -58,7 +57,7 @@ from whyloop.values.approval import Approval, Verdict
 from whyloop.values.explanation import Explanation, explanation_of_step
 from whyloop.values.price import dollars
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.text import clean, shortened
+from whyloop.values.text import clean, short_id, shortened
 from whyloop.wire.document import document, step_document
 from whyloop.wire.envelope import BroadcastConfig
 
@@ -123,7 +122,7 @@ def _show_rows(sessions: Sequence[Summary]) -> None:
 
 def _row(summary: Summary, length: int) -> SessionRow:
     return SessionRow(
-        shortened(short(summary.agent_id, length), LONGEST_ID),
+        shortened(short_id(summary.agent_id, length), LONGEST_ID),
         summary.status.value,
         summary.stop_reason or NOTHING,
         str(summary.step_count),
@@ -421,7 +420,7 @@ def _repeat(
         opened = [_Question(call.id, pending_text(call)) for call in state.pending_calls]
         others = _open_text(opened)
         raise CommandError(
-            f"question {short(question.id)} is decided: {made}. {others[0].upper()}{others[1:]}"
+            f"question {short_id(question.id)} is decided: {made}. {others[0].upper()}{others[1:]}"
         )
     write_lines([f"Nothing changed: {made}.", *_next_commands(args, summary, state)])
     return 0
@@ -435,4 +434,4 @@ def _open_text(questions: Sequence[_Question]) -> str:
 
 def _listed(questions: Sequence[_Question]) -> str:
     length = unique_length(asked.id for asked in questions)
-    return "\n".join(f"  {shortened(short(asked.id, length))}  {asked.about}" for asked in questions)
+    return "\n".join(f"  {shortened(short_id(asked.id, length))}  {asked.about}" for asked in questions)

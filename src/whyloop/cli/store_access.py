@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whyloop.cli.command import DEFAULT_STORE, STORE_VARIABLE
-from whyloop.cli.formats import before_now, metadata_of, program, short, unique_length, without_password
+from whyloop.cli.formats import before_now, metadata_of, program, unique_length, without_password
 from whyloop.cli.terminal import CANNOT_WRITE, FAILED, USAGE_ERROR, CannotWrite, CommandError, report
 from whyloop.errors import ConfigurationError, SessionNotFoundError, WhyloopError
 from whyloop.stores import open_store
@@ -20,7 +20,7 @@ from whyloop.stores.reading import read_session
 from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
 from whyloop.values.state import AgentState
-from whyloop.values.text import clean, shortened
+from whyloop.values.text import clean, short_id, shortened
 
 if TYPE_CHECKING:  # It loads all rules.
     from whyloop.replay.recording import Filters
@@ -144,6 +144,6 @@ def _ambiguous(typed: str, candidates: list[Summary]) -> str:
     length = unique_length(summary.agent_id for summary in shown)
     lines = [f"several sessions begin with {shortened(typed)!r}; type more of the id:"]
     lines += [
-        f"  {shortened(short(summary.agent_id, length))}  {shortened(summary.title)}" for summary in shown
+        f"  {shortened(short_id(summary.agent_id, length))}  {shortened(summary.title)}" for summary in shown
     ]
     return "\n".join([*lines, "  …"] if len(candidates) > len(shown) else lines)

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from whyloop.errors import NestingError, ScriptError, ToolTimeoutError
-from whyloop.logger import log_approval_error, log_tool_error
+from whyloop.logger import log_error
 from whyloop.loop.hooks import AroundTool, Block, RunTool, expected
 from whyloop.loop.setup import Setup
 from whyloop.rules.classification import error_text, raised_by_tool, tool_failure
@@ -137,7 +137,7 @@ async def _hook_call(
             raise
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             raise_cancellation(error)
-            return call, _hook_failed(call, error)
+            return call, _hook_failed(call, context, error)
     return call, None
 
 
@@ -175,7 +175,8 @@ def _question(run: Run, index: int, call: ToolCall) -> str | None:
         if not tool.waits_for_approval(arguments, _context(run.setup, run.state, index, call)):
             return None
     except Exception as error:
-        log_approval_error(tool.name, error)
+        what = f"the approval rule of tool {tool.name} failed, so a person is asked"
+        log_error(run.state.agent_id, run.state.execution.step_number + 1, what, error)
         return f"{tool.name} waits for approval: its approval rule failed with {type(error).__name__}"
     return f"{tool.name} waits for approval"
 
@@ -321,7 +322,7 @@ def _run_through(
             raise
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             raise_cancellation(error)
-            return _hook_failed(call, error)
+            return _hook_failed(call, context, error)
         if result is None:
             return replace(answer, changed_by=(name,))
         if answer != result:
@@ -358,10 +359,10 @@ async def run_tool(setup: Setup, call: ToolCall, context: ToolContext) -> ToolRe
     except NestingError as error:
         if len(running_inside.get()) > 1:
             raise  # Only the outermost agent continues, or each of them would try again in turn.
-        return _raised(call, error)
+        return _raised(call, context, error)
     except BaseException as error:
         raise_cancellation(error)
-        return _raised(call, error)
+        return _raised(call, context, error)
 
 
 def raise_cancellation(error: BaseException) -> None:
@@ -381,13 +382,13 @@ def _failed(failure: Failure, for_model: str | None = None) -> ToolResult:
     return ToolResult(f"Error: {for_model or failure.message}", failure.message, failure)
 
 
-def _raised(call: ToolCall, error: BaseException) -> ToolResult:
-    log_tool_error(call.name, error)
+def _raised(call: ToolCall, context: ToolContext, error: BaseException) -> ToolResult:
+    log_error(context.agent_id, context.step_number, f"tool {call.name} failed", error)
     return _failed(raised_by_tool(call, error))
 
 
-def _hook_failed(call: ToolCall, error: BaseException) -> ToolResult:
-    log_tool_error(call.name, error)
+def _hook_failed(call: ToolCall, context: ToolContext, error: BaseException) -> ToolResult:
+    log_error(context.agent_id, context.step_number, f"a hook around tool {call.name} failed", error)
     text = f"a hook around {call.name} failed: {error_text(error)}"
     return _failed(tool_failure(ErrorType.UNKNOWN, call, text))
 

@@ -19,7 +19,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, NestingError, OutputError, ScriptError
-from whyloop.logger import log_output_error
+from whyloop.logger import log_error
 from whyloop.loop.calls import raise_cancellation, run_context
 from whyloop.rules.classification import answer_failure, error_text
 from whyloop.rules.written_calls import VisibleText, documents_in, written_call
@@ -427,7 +427,7 @@ class _CheckedValidator:
             raise MisfitError(Problem(f"the validator {self.name} rejected it", text)) from error
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             raise_cancellation(error)
-            log_output_error(self.name, error)
+            log_error(context.agent_id, context.step_number, f"output validator {self.name} failed", error)
             raise _ValidatorError(
                 f"the output validator {self.name} raised {type(error).__name__}"
             ) from error

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from whyloop.errors import attach_state
 from whyloop.events import AgentEvent
-from whyloop.logger import log_end, log_toolset_error
+from whyloop.logger import log_end, log_error
 from whyloop.loop.calls import left_session, reopen, run_calls, running_inside, unfinished_calls
 from whyloop.loop.interruptions import JUST_AFTER, Interruptions
 from whyloop.loop.model_call import partial_answer_transition
@@ -362,7 +362,12 @@ class Run:
                 attach_state(error, self.state)
                 raise
             except Exception as error:  # The run has ended all the same.
-                log_toolset_error(error)
+                log_error(
+                    self.state.agent_id,
+                    self.state.execution.step_number,
+                    "closing the toolsets failed",
+                    error,
+                )
 
     def _new_step(self) -> StepInProgress:
         return StepInProgress(self.world.now(), self.world.monotonic(), self.setup.request_parts)

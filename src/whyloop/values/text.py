@@ -1,5 +1,7 @@
 """Text from outside, made fit to be stored and shown."""
 
+import re
+
 
 def clean(text: str) -> str:
     """Return the text with lone surrogates replaced, which cannot be encoded."""
@@ -32,6 +34,18 @@ def shortened(text: str, limit: int = 100) -> str:
     line = printable(" ".join(text[: limit * 4].split()))
     whole = len(line) <= limit and len(text) <= limit * 4
     return line if whole else line[: limit - 1] + "…"
+
+
+SHORT_ID = 8
+_GENERATED_ID = re.compile(r"(?=.*[a-f])([0-9a-f]{12,}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.ASCII)
+
+
+def short_id(identifier: str, length: int = SHORT_ID) -> str:
+    """Return the first characters of a generated id, and any other id whole.
+
+    Names and numbers, such as "customer-42", often share their first characters.
+    """
+    return identifier[:length] if _GENERATED_ID.fullmatch(identifier) else identifier
 
 
 def counted(number: int, noun: str) -> str:
