@@ -15,7 +15,9 @@ from tests.broadcasting.support import envelope
 from tests.support import scripted
 from tests.wire.test_envelope_golden import golden
 from tests.wire.test_envelope_schema import configs, events
+from whyloop import ErrorPolicy
 from whyloop.broadcasting import AgentConsoleLogger, AgentEventEnvelopeAdapter, BroadcastConfig
+from whyloop.errors import ModelError
 from whyloop.events import AgentEvent
 from whyloop.wire.envelope import envelope as envelope_of
 
@@ -144,3 +146,14 @@ async def test_a_run_is_written_as_it_happens() -> None:
     assert "pending → in_progress" in lines[0]
     by = "by ToolCallPresenceCheck: The model answered and asked for no tools"
     assert lines[-1].endswith(f"in_progress → completed (completed) {by}")
+
+
+async def test_a_failed_run_ends_with_its_last_failure() -> None:
+    stream = io.StringIO()
+    busy = ModelError("HTTP 529: busy", status=529)
+    agent = scripted(busy, busy, error_policy=ErrorPolicy.retry_all(1))
+    agent.subscribe(AgentEventEnvelopeAdapter(AgentConsoleLogger(stream, width=200)))
+    await agent.run("go", state=agent.new_session("customer-42"))
+    line = stream.getvalue().splitlines()[-1]
+    assert "[customer-42]" in line
+    assert line.endswith("Rate limit error after 2 consecutive failures (max: 1): HTTP 529: busy")

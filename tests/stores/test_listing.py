@@ -78,6 +78,12 @@ async def test_a_summary_has_the_last_query_the_limit_and_what_was_used() -> Non
     assert found.active_seconds == session.state.state_info.cumulative_execution_seconds
 
 
+async def test_the_reason_after_the_last_retry_has_the_last_failure() -> None:
+    busy = [ModelError(f"HTTP 529: busy {n}", status=529) for n in (1, 2)]
+    found = summary_of(await scripted(*busy, error_policy=ErrorPolicy.retry_all(1)).run("go"))
+    assert found.reason == "Rate limit error after 2 consecutive failures (max: 1): HTTP 529: busy 2"
+
+
 async def test_what_is_not_known_is_said_to_be_unknown() -> None:
     found = summary_of(await scripted(text("hi", usage=Usage(reported=False)), max_steps=None).run("go"))
     assert (found.tokens, found.tokens_known, found.step_limit) == (0, False, None)

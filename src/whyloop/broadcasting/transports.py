@@ -18,7 +18,7 @@ from whyloop.events import AgentEvent
 from whyloop.logger import Logger
 from whyloop.values.approval import Verdict
 from whyloop.values.price import dollars
-from whyloop.values.text import counted
+from whyloop.values.text import counted, short_id
 from whyloop.wire.envelope import BroadcastConfig, envelope
 
 _log = Logger()
@@ -255,7 +255,7 @@ def _document(event: Envelope) -> str:
 def _line(event: Envelope, width: int, *, is_denied: bool) -> str:
     kind = str(event["event"])
     when = str(event["timestamp"])[11:23]
-    session = str(event["agent_id"])[:8]
+    session = short_id(str(event["agent_id"]))
     what = _tool_denied(event["data"]) if is_denied else _TEXTS.get(kind, str)(event["data"])
     line = f"{when} [{session}] {event['seq']:>3} {kind.removeprefix('agent.'):<18} {what}"
     return _on_one_line(line[: 4 * width], width)
@@ -279,7 +279,8 @@ def _status(data: Mapping[str, Any]) -> str:
 def _why(data: Mapping[str, Any]) -> str:
     """Return why a run ended: the stop reason, the rule and its reason."""
     ended = f" ({data['stop_reason']})" if data["stop_reason"] else ""
-    return f"{ended} by {data['resolved_by']}: {data['reason']}" if data["resolved_by"] else ended
+    reason = data.get("error_message") or data["reason"]  # The error is the reason with the last failure.
+    return f"{ended} by {data['resolved_by']}: {reason}" if data["resolved_by"] else ended
 
 
 def _step_started(data: Mapping[str, Any]) -> str:
@@ -327,13 +328,13 @@ def _tool_denied(data: Mapping[str, Any]) -> str:
 
 def _approval_requested(data: Mapping[str, Any]) -> str:
     call = f": {data['tool']}({_arguments(data)}){_changes(data)}" if data["tool"] is not None else ""
-    return f"{data['question']} (question {data['question_id'][:8]}){call}"
+    return f"{data['question']} (question {short_id(data['question_id'])}){call}"
 
 
 def _approval_decided(data: Mapping[str, Any]) -> str:
     reason = f": {data['reason']}" if data["reason"] else ""
     about = "the run" if data["tool"] is None else data["tool"]
-    return f"{about} {data['verdict']} by {data['by']}{reason} (question {data['question_id'][:8]})"
+    return f"{about} {data['verdict']} by {data['by']}{reason} (question {short_id(data['question_id'])})"
 
 
 def _retry(data: Mapping[str, Any]) -> str:

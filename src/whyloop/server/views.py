@@ -35,7 +35,7 @@ from whyloop.values.log import Log
 from whyloop.values.messages import Message
 from whyloop.values.redaction import DEFAULT_REDACTION, Redaction, redacted, redacted_cut
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.step import Step
+from whyloop.values.step import Step, error_text
 from whyloop.values.summaries import args_summary
 from whyloop.values.text import shortened
 from whyloop.values.transitions import Queried, Restored
@@ -363,7 +363,7 @@ class Executions:
             status=state.status,
             stop_reason=state.stop_reason,
             resolved_by=outcome.resolved_by if outcome else None,
-            reason=self._reason(outcome),
+            reason=self._reason(outcome, state.current_step),
             first_step=len(state.steps) - execution.step_number + 1,
             step_count=execution.step_number,
             started_at=execution.started_at,
@@ -380,15 +380,16 @@ class Executions:
             status=AgentStatus.after(outcome) if outcome else AgentStatus.PENDING,
             stop_reason=outcome.stop_reason if outcome else None,
             resolved_by=outcome.resolved_by if outcome else None,
-            reason=self._reason(outcome),
+            reason=self._reason(outcome, last),
             first_step=first_step,
             step_count=len(steps),
             started_at=first.leg_started_at or first.started_at,
             ended_at=last.completed_at,
         )
 
-    def _reason(self, outcome: ContinuationOutcome | None) -> str | None:
-        return self._cut(outcome.reason, LONGEST_REASON) if outcome and outcome.reason else None
+    def _reason(self, outcome: ContinuationOutcome | None, step: Step | None) -> str | None:
+        reason = error_text(outcome, step) if outcome else ""
+        return self._cut(reason, LONGEST_REASON) if reason else None
 
     def _cut(self, text: str, length: int) -> str:
         return shortened(text if self._redaction is None else self._redaction.beginning(text, length), length)

@@ -23,7 +23,7 @@ from whyloop.values.failure import ErrorHandlingDecision
 from whyloop.values.log import Log
 from whyloop.values.redaction import DEFAULT_REDACTION, LONGEST, Redaction, redacted, redacted_cut
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.step import Step
+from whyloop.values.step import Step, error_text
 from whyloop.values.text import clean, shortened
 
 # Searching and counting
@@ -199,7 +199,9 @@ def summary_of(state: AgentState) -> Summary:
     first_query, last_query = _queries(state)
     step_marks = _step_marks(state.steps, pending)
     outcome, usage = state.last_continuation_outcome, state.usage
-    reason, step_limit = (outcome.reason, _step_limit(outcome)) if outcome else ("", None)
+    reason, step_limit = "", None
+    if outcome is not None:
+        reason, step_limit = error_text(outcome, state.current_step), _step_limit(outcome)
     title = shortened(first_query, LONGEST_TITLE)
     summary = Summary(
         agent_id=state.agent_id,

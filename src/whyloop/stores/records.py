@@ -85,7 +85,7 @@ class Summary(Struct, frozen=True, gc=False, omit_defaults=True):
     resolved_by: str | None = None
     """The rule that decided last."""
     reason: str | None = None
-    """The reason that this rule gave."""
+    """The reason that this rule gave; after retries ran out, with the last failure."""
     pending: Count = 0
     """The number of questions that wait for a person, or waited when the run ended."""
     cost: str | None = None
