@@ -123,6 +123,8 @@ export interface Usage {
   output: number;
   total: number;
   cost?: string | null;
+  /** False if an answer did not report its tokens: then there were more. */
+  reported?: boolean;
 }
 
 export interface Step {

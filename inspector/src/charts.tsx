@@ -142,7 +142,7 @@ export function DecidedBy({ rules, chosen, choose }: {
   const at = rules.findIndex(({ rule }) => rule === chosen);
   // The one that is chosen is always there.
   const shown = at < MOST_RULES ? rules.slice(0, MOST_RULES) : [...rules.slice(0, MOST_RULES - 1), rules[at]!];
-  if (rules.length === 0) return <p class="quiet small-text none">No rule has decided yet.</p>;
+  if (rules.length === 0) return <p class="quiet small-text none">No rule decided any of these sessions.</p>;
   return (
     <ul class="decided-by">
       {shown.map(({ rule, count: value }) => (

@@ -9,7 +9,7 @@ import { get, sessionPath, type ApiError, type Trace } from "./api";
 import { callTone } from "./call";
 import { ChooseSession } from "./choose_session";
 import { differenceOf, differenceText, markOf, type ComparedStep, type Difference } from "./differences";
-import { count, counted, duration, money, voteOf } from "./format";
+import { count, counted, duration, money, tokenCount, voteOf } from "./format";
 import { Headline, lastDecided, limitsText } from "./headline";
 import { CALL_ICONS, CALL_WORDS, Icon, StatusSign, VoteSign } from "./icons";
 import { Markdown } from "./markdown";
@@ -192,7 +192,7 @@ function Facts({ left, right }: { left: Trace; right: Trace }) {
   };
   const tokens = (trace: Trace) => (
     <>
-      <b>{count(trace.usage.total)}</b>
+      <b>{tokenCount(trace.usage)}</b>
       {trace.usage.cost ? `, ${money(trace.usage.cost)}` : ""}
     </>
   );

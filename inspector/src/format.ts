@@ -1,6 +1,6 @@
 /** Numbers, times and names as people read them. */
 
-import type { Decision, Status } from "./api";
+import type { Decision, Status, Usage } from "./api";
 
 const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
@@ -19,6 +19,24 @@ export function shortCount(value: number): string {
 /** 1 step, 2 steps. */
 export function counted(value: number, noun: string): string {
   return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+}
+
+/** What some answers used in all. */
+export function sumOf(usages: Usage[]): Usage {
+  const isPriced = usages.every(({ cost, total, reported }) => cost != null || (total === 0 && reported !== false));
+  const sum = (value: (usage: Usage) => number): number => usages.reduce((all, each) => all + value(each), 0);
+  return {
+    input: sum(({ input }) => input),
+    output: sum(({ output }) => output),
+    total: sum(({ total }) => total),
+    cost: isPriced ? String(sum(({ cost }) => Number(cost ?? 0))) : null,
+    reported: usages.every(({ reported }) => reported !== false),
+  };
+}
+
+/** "87,429", or "≥ 1,008" if an answer did not report its tokens. */
+export function tokenCount({ total, reported }: Usage): string {
+  return `${reported === false ? "≥ " : ""}${count(total)}`;
 }
 
 /** A decimal number of US dollars → "$0.28", "$0.0135"; "unknown" if it is not known. */

@@ -270,7 +270,7 @@ function NoMatch({ filters, change }: { filters: Filters; change: (changes: Part
       <div class="row">
         {given.map(([name, word]) => (
           <button key={name} class="button" onClick={() => change({ [name]: "" })}>
-            <Icon name="cross" /><span class="quiet">{word}</span> <span class="clip">{filters[name]}</span>
+            <Icon name="close" /><span class="quiet">{word}</span> <span class="clip">{filters[name]}</span>
           </button>
         ))}
         {given.length > 1 && (

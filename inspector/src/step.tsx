@@ -222,6 +222,10 @@ function numberText(value: unknown): string {
   return Array.isArray(value) ? value.join(", ") : String(value);
 }
 
+function tokensText({ usage }: Step, tokens: number): string {
+  return usage.reported === false ? "not reported" : count(tokens);
+}
+
 function Facts({ data, step }: { data: SessionData; step: Step }) {
   const seconds = (from: string | null, to: string | null): string =>
     from && to ? duration((Date.parse(to) - Date.parse(from)) / 1000) : "";
@@ -232,8 +236,8 @@ function Facts({ data, step }: { data: SessionData; step: Step }) {
     ["Worked", duration(step.duration_ms / 1000)],
     ["Backoff before it", step.backoff_seconds ? duration(step.backoff_seconds) : ""],
     ["Waited for a person", step.waited_seconds ? duration(step.waited_seconds) : ""],
-    ["Tokens read", count(step.usage.input)],
-    ["Tokens written", count(step.usage.output)],
+    ["Tokens read", tokensText(step, step.usage.input)],
+    ["Tokens written", tokensText(step, step.usage.output)],
     ["Cost", step.usage.cost ? money(step.usage.cost) : ""],
     ["Finish reason", step.finish_reason ?? ""],
     ["Interrupted", step.interrupted ?? ""],

@@ -2,7 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 import type { Evidence } from "./evidence";
-import { count, duration, money } from "./format";
+import { duration, money, sumOf, tokenCount } from "./format";
 import { FOLD, placeOf, type View } from "./timeline";
 import { tickDistance, type Kind, type Scale, type Segment } from "./timeline_scale";
 
@@ -203,16 +203,12 @@ function Amounts({ evidence, view, height }: { evidence: Evidence; view: View; h
     const steps = evidence.steps.value;
     const sums = useMemo(() => {
         let tokens = 0;
-        let cost: number | null = 0;
-        const after = steps.map(({ usage }) => {
-            cost = cost === null || (usage.total > 0 && usage.cost == null) ? null : cost + Number(usage.cost ?? 0);
-            return (tokens += usage.total);
-        });
-        return { after, tokens, cost: cost as number | null };
+        const after = steps.map(({ usage }) => (tokens += usage.total));
+        return { after, ...sumOf(steps.map(({ usage }) => usage)) };
     }, [steps]);
-    if (!sums.tokens) return null;
+    if (!sums.total) return null;
     const base = height - 4;
-    const yOf = (tokens: number): string => (base - (tokens / sums.tokens) * (AMOUNTS - 6)).toFixed(1);
+    const yOf = (tokens: number): string => (base - (tokens / sums.total) * (AMOUNTS - 6)).toFixed(1);
     const { spans } = view.scale;
     let line = "";
     let drawnTo = -Infinity;
@@ -225,7 +221,7 @@ function Amounts({ evidence, view, height }: { evidence: Evidence; view: View; h
     const start = (-view.left).toFixed(1);
     const end = placeOf(view, view.scale.seconds, view.scale.folds.length) - view.left;
     const right = Math.min(end, view.width) - 4;
-    const text = `${count(sums.tokens)} tokens${sums.cost === null ? "" : `, ${money(sums.cost)}`}`;
+    const text = `${tokenCount(sums)} tokens${sums.cost == null ? "" : `, ${money(sums.cost)}`}`;
     return (
         <g class="amounts">
             <path class="area" d={`M${start} ${base}${line}V${base}Z`} />

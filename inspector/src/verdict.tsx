@@ -4,7 +4,7 @@ import type { Evaluation, Info, Outcome, Step, Trace } from "./api";
 import { Age } from "./clock";
 import { Continue } from "./continue";
 import type { Evidence } from "./evidence";
-import { count, duration, money, statusWord, toneOf, voteOf, voteWord, type Vote } from "./format";
+import { count, duration, money, statusWord, sumOf, tokenCount, toneOf, voteOf, voteWord, type Vote } from "./format";
 import { Headline, lastDecided, limitsText } from "./headline";
 import { Icon, STATUS_ICONS, VoteSign } from "./icons";
 
@@ -145,24 +145,18 @@ function Facts({ evidence }: { evidence: Evidence }) {
     const { times, executions, usage } = evidence.data.trace.value!;
     const steps = latestSteps(evidence);
     const isOne = (executions?.length ?? 1) <= 1;
-    const tokens = isOne ? usage.total : steps.reduce((sum, each) => sum + each.usage.total, 0);
-    const isPriced = steps.every((each) => each.usage.cost != null || each.usage.total === 0);
-    const cost = isOne
-        ? usage.cost
-        : isPriced
-          ? steps.reduce((sum, each) => sum + Number(each.usage.cost ?? 0), 0)
-          : null;
+    const used = isOne ? usage : sumOf(steps.map((each) => each.usage));
     return (
         <div class="facts">
             <span>
                 <b>{count(steps.length)}</b> {steps.length === 1 ? "step" : "steps"}
             </span>
             <span>
-                <b>{count(tokens)}</b> tokens
+                <b>{tokenCount(used)}</b> tokens
             </span>
-            {cost != null && (
+            {used.cost != null && (
                 <span>
-                    <b>{money(cost)}</b>
+                    <b>{money(used.cost)}</b>
                 </span>
             )}
             <span>

@@ -93,7 +93,13 @@ def test_json_is_one_document_with_the_whole_trace(capsys: pytest.CaptureFixture
     assert (document["status"], document["stop_reason"]) == ("stopped", "steps_limit")
     assert document["resolved_by"] == "StepsLimit"
     assert document["last_response"] == "Perhaps Aurora Data took it over."
-    assert document["usage"] == {"input": 1_493, "output": 105, "total": 1_598, "cost": None}
+    assert document["usage"] == {
+        "input": 1_493,
+        "output": 105,
+        "total": 1_598,
+        "cost": None,
+        "reported": True,
+    }
     assert document["times"]["wall_seconds"] == document["times"]["active_seconds"] == 4.21
     assert [step["outcome"] for step in document["steps"]] == [
         step.outcome.to_dict() for step in state.steps if step.outcome

@@ -189,7 +189,8 @@ def test_json_is_the_trace(capsys: pytest.CaptureFixture[str]) -> None:
         "completed",
         "3",
     )
-    assert document["usage"] == {"input": 5, "output": 0, "total": 5, "cost": None}
+    used = {"input": 5, "output": 0, "total": 5, "cost": None, "reported": False}
+    assert document["usage"] == used
     call = document["steps"][0]["tool_calls"][0]
     assert (call["name"], call["arguments"], call["result"]) == ("plain", {"a": 1}, "3")
     assert document["steps"][1]["outcome"]["resolved_by"] == "ToolCallPresenceCheck"

@@ -41,6 +41,29 @@ async def difference(left: list[Reply], right: list[Reply]) -> tuple[str, list[s
         return await bar(inspector).inner_text(), words
 
 
+COMMAS_BEGIN_LINES = """(side) => {
+    const text = side.firstChild;
+    const range = document.createRange();
+    const rect = (at) => {
+        range.setStart(text, at);
+        range.setEnd(text, at + 1);
+        return range.getBoundingClientRect();
+    };
+    return [...text.data].some((char, at) => char === "," && rect(at).top > rect(at - 1).top);
+}"""
+
+
+async def test_limits_fit_beside_each_other_on_a_phone() -> None:
+    store = MemoryStore()
+    for name in ("left", "right"):
+        await store.add(await record([answer()], agent_id=name, max_steps=3, max_tokens=8_000, timeout=300))
+    async with inspecting(store, width=390) as inspector:
+        await inspector.show("#/compare/left/right")
+        limits = inspector.page.locator(".facts-row .side", has_text="max_tokens=8000, timeout")
+        await expect(limits).to_have_count(2)
+        assert [await each.evaluate(COMMAS_BEGIN_LINES) for each in await limits.all()] == [False, False]
+
+
 async def test_the_first_difference_is_said_in_words() -> None:
     left = [turn(1, "Aurora"), turn(2, "Polar"), answer("Both.")]
     right = [turn(1, "Aurora"), turn(2, "Polar"), answer("One.")]

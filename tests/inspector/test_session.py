@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -100,6 +101,19 @@ async def test_the_headline_says_why_in_plain_words() -> None:
         assert "% of tokens" in explained
 
 
+async def test_what_an_answer_did_not_report_is_not_counted_as_nothing() -> None:
+    priced = Usage(input=900, output=100, cost=Decimal("0.0045"))
+    script = [call("look", {"name": "a"}, usage=priced), text("It is", usage=Usage(reported=False))]
+    state = await record(script, agent_id="a")
+    async with inspecting(await stored(state)) as inspector:
+        await inspector.show("#/s/a")
+        await expect(verdict(inspector).locator(".facts")).to_contain_text("≥ 1,000 tokens")
+        await expect(verdict(inspector).locator(".facts")).not_to_contain_text("$")
+        await expect(inspector.page.locator(".timeline-plot .amounts text")).to_have_text("≥ 1,000 tokens")
+        await inspector.show("#/s/a/step/2")
+        await expect(inspector.page.locator(".facts-list")).to_contain_text("Tokens readnot reported")
+
+
 async def failing(name: str) -> str:
     """Fail."""
     raise ConnectionError(f"no {name}")
@@ -118,12 +132,17 @@ async def failing(name: str) -> str:
         ),
         ([turn(1, "missing")], {}, "Failed after 1 step by ErrorPolicyCriterion: "),
         (
+            [RateLimitError("HTTP 429: slow down")] * 2,
+            {"error_policy": ErrorPolicy.retry_all(1)},
+            "Rate limit error after 2 consecutive failures (max: 1): HTTP 429: slow down",
+        ),
+        (
             [call("move", {"name": "x"})],
             {"tools": [Tool(failing, name="move", needs_approval=True)]},
             "Paused in step 1 by ApprovalRequired: move waits for approval",
         ),
     ],
-    ids=["completed", "tokens", "time", "money", "error", "paused"],
+    ids=["completed", "tokens", "time", "money", "error", "retries", "paused"],
 )
 async def test_each_ending_has_its_headline(script: Any, options: dict[str, Any], expected: str) -> None:
     state = await record(script, agent_id="a", **options)

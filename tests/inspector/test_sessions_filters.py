@@ -130,6 +130,12 @@ async def test_a_list_without_a_match_offers_to_remove_each_filter() -> None:
         assert page.url.endswith("#/sessions?resolved_by=StepsLimit")
 
 
+async def test_without_a_match_no_rule_is_said_to_have_decided() -> None:
+    async with listing("#/sessions?search=nowhere") as inspector:
+        decided = inspector.page.locator(".card", has_text="Decided by")
+        await expect(decided).to_contain_text("No rule decided any of these sessions.")
+
+
 async def test_a_slider_shows_which_sessions_a_limit_would_have_cut() -> None:
     async with listing() as inspector:
         page = inspector.page

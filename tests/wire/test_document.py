@@ -69,7 +69,8 @@ def test_an_interruption_is_its_value_and_a_cost_is_text() -> None:
     step = replace(state.steps[0], interrupted=Interruption.OUT_OF_TIME, usage=Usage(1, cost=Decimal("0.25")))
     shown: dict[str, Any] = step_document(replace(state, steps=Log([step])), 1)
     assert shown["interrupted"] == "out_of_time"
-    assert shown["usage"] == {"input": 1, "output": 0, "total": 1, "cost": "0.25"}
+    used = {"input": 1, "output": 0, "total": 1, "cost": "0.25", "reported": True}
+    assert shown["usage"] == used
 
 
 async def test_a_session_that_is_read_from_a_checkpoint_has_the_steps_that_follow() -> None:

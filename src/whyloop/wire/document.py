@@ -14,9 +14,10 @@ from whyloop.values.call_explanation import CallStatus, closed_call_status, open
 from whyloop.values.continuation import Budget, ContinuationOutcome
 from whyloop.values.failure import ErrorHandlingDecision, Failure
 from whyloop.values.messages import ToolCall
+from whyloop.values.model import Usage
 from whyloop.values.redaction import Redaction
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun
+from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun, error_text
 from whyloop.values.summaries import args_summary, result_summary
 from whyloop.wire.envelope import usage_data
 
@@ -41,9 +42,9 @@ def document(state: AgentState, steps: Iterable[int] | None = None) -> Document:
         "status": state.status.value,
         "stop_reason": state.stop_reason,
         "resolved_by": outcome.resolved_by if outcome else None,
-        "reason": (outcome.reason or None) if outcome else None,
+        "reason": (error_text(outcome, state.current_step) or None) if outcome else None,
         "steps": [step_document(state, index) for index in shown],
-        "usage": usage_data(state.usage),
+        "usage": _usage(state.usage),
         "times": {
             "session_started_at": state.state_info.started_at.isoformat(),
             "execution_started_at": execution.started_at.isoformat(),
@@ -57,6 +58,11 @@ def document(state: AgentState, steps: Iterable[int] | None = None) -> Document:
         "pending_calls": list(msgspec.to_builtins(state.pending_calls)),
         "last_response": state.last_response,
     }
+
+
+def _usage(usage: Usage) -> Document:
+    """Return tokens and cost, and whether every answer reported them; if not, they are at least these."""
+    return {**usage_data(usage), "reported": usage.reported}
 
 
 # Steps
@@ -85,7 +91,7 @@ def step_document(state: AgentState, index: int) -> Document:
         "backoff_seconds": _backoff(step, step.execution_id, step.leg_started_at, before),
         "waited_seconds": _waited(step, step.completed_at, step.leg_started_at, step.duration_ms / 1000),
         "finish_reason": step.finish_reason,
-        "usage": usage_data(step.usage),
+        "usage": _usage(step.usage),
         "duration_ms": _rounded(step.duration_ms),
         "source": msgspec.to_builtins(step.source),
         "request": msgspec.to_builtins(step.request),
@@ -123,7 +129,7 @@ def open_step_document(state: AgentState) -> Document | None:
         "backoff_seconds": _backoff(step, execution.id, execution.leg_started_at, before),
         "waited_seconds": _waited(step, ended_at, execution.leg_started_at, step.seconds),
         "finish_reason": step.finish_reason,
-        "usage": usage_data(step.usage),
+        "usage": _usage(step.usage),
         "duration_ms": _rounded(step.seconds * 1000),
         "source": msgspec.to_builtins(step.source),
         "request": msgspec.to_builtins(step.request),
