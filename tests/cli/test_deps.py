@@ -91,6 +91,17 @@ def test_missing_deps_name_what_to_pass(capsys: Capsys) -> None:
     assert message.startswith("agent 'agent' has no deps and needs Bank")
 
 
+@pytest.mark.parametrize("deps", [(), ("--deps", "bank:broken")], ids=["missing", "broken"])
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_a_run_that_cannot_begin_leaves_no_session(
+    command: str, deps: tuple[str, ...], capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", StringIO("go\n"))
+    question = ["go"] if command == "run" else []
+    run(capsys, command, *question, "--agent", "bank:agent", *deps, "--store", "whyloop.db")
+    assert run(capsys, "sessions", "--store", "whyloop.db")[1] == ""
+
+
 def test_every_command_that_runs_sessions_takes_deps() -> None:
     takers = {command.name for command in COMMANDS if "name='--deps'" in repr(command)}
     assert {"run", "resume", "serve", "worker"} <= takers

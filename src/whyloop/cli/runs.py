@@ -195,8 +195,16 @@ async def _run_session(
 
 
 async def withdraw(session: AnySession) -> bool:
-    """Delete a new session whose first request the workers of Temporal refused."""
-    return not isinstance(session, Session) and await session.withdraw()
+    """Delete a new session in which no run could begin, and return whether it is deleted."""
+    if not isinstance(session, Session):
+        return await session.withdraw()
+    if session.state.messages:
+        return False
+    try:
+        await session.store.delete(session.agent_id, expected_version=session.version)
+    except WhyloopError:
+        return False
+    return True
 
 
 async def open_session(
