@@ -8,7 +8,7 @@ from tests.support import scripted
 from whyloop import ContinuationDecision, ContinuationEvaluation, Verdict, tool
 from whyloop.cli.formats import arguments_summary, long_span_text, span_text
 from whyloop.cli.narration import Narrator, headroom_of
-from whyloop.cli.renderer import Kind
+from whyloop.cli.renderer import Kind, Line
 from whyloop.testing import call
 from whyloop.values.decisions import decide
 from whyloop.wire.view import read_back
@@ -97,3 +97,11 @@ async def test_a_denied_call_is_not_shown_as_a_failure() -> None:
     lines = [line for event in read_back(paused, denial) for line in narrator.lines(event)]
     (line,) = lines
     assert (line.kind, line.head, line.text) == (Kind.DECIDED, "pay", "denied by grace: we are broke")
+
+
+async def test_empty_lines_before_an_answer_are_not_shown() -> None:
+    narrator, agent = Narrator(), scripted("\n\n  Hello.\n\nBye.")
+    lines: list[Line] = []
+    agent.subscribe(lambda event: lines.extend(narrator.lines(event)))
+    await agent.run("Hi")
+    assert [line.text for line in lines if line.kind is Kind.ANSWER] == ["  Hello.\n\nBye."]

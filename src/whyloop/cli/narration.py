@@ -233,7 +233,8 @@ class Narrator:
         if event.kind != "text":
             self.activity = "the model thinks"
             return []
-        self.text += printable(event.chunk)
+        # Many models begin an answer with empty lines.
+        self.text = (self.text + printable(event.chunk)).lstrip("\n")
         if not event.is_complete:
             return []
         text, self.text, self.activity = self.text, "", "the model answers"
