@@ -226,7 +226,13 @@ def test_a_model_that_returns_its_answer_is_refused_when_the_agent_is_built() ->
         Agent(model)
 
 
-@pytest.mark.parametrize("model", [None, 42, object(), ScriptedModel])
+def test_the_class_of_a_model_is_refused_with_a_hint() -> None:
+    model: Any = ScriptedModel
+    with pytest.raises(ConfigurationError, match=r"pass an instance, ScriptedModel\("):
+        Agent(model)
+
+
+@pytest.mark.parametrize("model", [None, 42, object()])
 def test_an_object_that_is_not_a_model_is_refused(model: Any) -> None:
     with pytest.raises(ConfigurationError, match="invalid model"):
         Agent(model)
@@ -234,7 +240,9 @@ def test_an_object_that_is_not_a_model_is_refused(model: Any) -> None:
 
 @pytest.mark.parametrize("policy", ["retry", 3, ErrorPolicy.retry_all])
 def test_an_object_that_is_not_a_policy_is_refused(policy: Any) -> None:
-    with pytest.raises(ConfigurationError, match="ErrorPolicy"):
+    with pytest.raises(
+        ConfigurationError, match=r"use an ErrorPolicy, such as ErrorPolicy\.retry_tool_errors\(\)"
+    ):
         scripted(error_policy=policy)
 
 

@@ -305,7 +305,10 @@ def assemble_criteria(
     default = () if FinishReasonCheck in own_kinds else DEFAULT_FINISH_REASONS
     reasons = default if finish_reasons is UNSET else finish_reasons or ()
     if error_policy is not None and not isinstance(error_policy, ErrorPolicy):
-        raise ConfigurationError(f"invalid error_policy {error_policy!r}: use an ErrorPolicy")
+        raise ConfigurationError(
+            f"invalid error_policy {error_policy!r}: "
+            "use an ErrorPolicy, such as ErrorPolicy.retry_tool_errors()"
+        )
     assembled: list[Any] = []
     if error_policy is not None or ErrorPolicyCriterion not in own_kinds:
         assembled.append(ErrorPolicyCriterion(error_policy or ErrorPolicy()))
@@ -372,8 +375,10 @@ def refuse_model(model: object) -> None:
     """Refuse an object that cannot stream an answer."""
     if isinstance(model, str):
         raise ConfigurationError(f"{model!r} is the name of a model: pass whyloop.models.load({model!r})")
+    if isinstance(model, type):
+        raise ConfigurationError(f"{model.__name__} is a class: pass an instance, {model.__name__}(…)")
     respond = getattr(model, "respond", None)
-    if isinstance(model, type) or not callable(respond):
+    if not callable(respond):
         raise ConfigurationError(f"invalid model {model!r}: use an object with a method respond(request)")
     if iscoroutinefunction(respond):
         raise ConfigurationError(
