@@ -4,7 +4,7 @@ import type { Target } from "./actions";
 import type { Info, Question } from "./api";
 import { Age } from "./clock";
 import { approve, deny, edit } from "./decisions";
-import { count, counted, moment } from "./format";
+import { count, counted, moment, shortId } from "./format";
 import { Icon } from "./icons";
 import { questions, questionsError, readQuestions, settled } from "./questions";
 import { sessionLink } from "./routes";
@@ -59,6 +59,10 @@ function NothingWaits() {
   );
 }
 
+function SessionLink({ id }: { id: string }) {
+  return <a class="link" href={sessionLink(id)} title={id}>{shortId(id)}</a>;
+}
+
 function QuestionCard({ question, info }: { question: Question; info: Info | null }) {
   const answer = answerOf(question, info);
   return (
@@ -70,7 +74,7 @@ function QuestionCard({ question, info }: { question: Question; info: Info | nul
         <span class="quiet small-text" title={moment(question.asked_at)}>waits <Age time={question.asked_at} /></span>
       </header>
       <p class="small-text origin">
-        <a class="link" href={sessionLink(question.agent_id)}>{question.agent_id}</a>
+        <SessionLink id={question.agent_id} />
         <span class="quiet">{question.title}</span>
       </p>
       {question.question && question.name === null && <p class="asked">{question.question}</p>}
@@ -108,7 +112,7 @@ function JustSettled() {
       {settled.value.map(({ question, result }) => (
         <p key={question.id}>
           <code class="clip">{summaryOf(question)}</code>
-          <span>{result} <a class="link" href={sessionLink(question.agent_id)}>{question.agent_id}</a></span>
+          <span>{result} <SessionLink id={question.agent_id} /></span>
         </p>
       ))}
     </section>
@@ -150,7 +154,7 @@ function ShortQuestion({ question, info }: { question: Question; info: Info | nu
       <div class="clip">
         <code class="clip">{summaryOf(question)}</code>
         <div class="quiet small-text clip">
-          <a class="link" href={sessionLink(question.agent_id)}>{question.agent_id}</a>
+          <SessionLink id={question.agent_id} />
           , waits <Age time={question.asked_at} />. {question.title}
         </div>
       </div>

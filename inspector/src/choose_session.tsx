@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useId, useRef } from "preact/hooks";
 import { get, type SessionPage, type SessionSummary } from "./api";
-import { statusWord } from "./format";
+import { shortId, statusWord } from "./format";
 
 const MOST = 12;
 const PAUSE = 150;
@@ -71,7 +71,7 @@ export function ChooseSession({
             aria-selected={index === place.value}
             onMouseDown={(event) => (event.preventDefault(), choose(session.agent_id))}
           >
-            <b class="clip">{session.agent_id}</b>
+            <b class="clip" title={session.agent_id}>{shortId(session.agent_id)}</b>
             <span class="quiet clip">{session.title}</span>
             <span class="quiet">{statusWord(session.status)}</span>
           </li>

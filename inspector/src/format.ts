@@ -21,6 +21,13 @@ export function counted(value: number, noun: string): string {
   return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 }
 
+const GENERATED_ID = /^(?=.*[a-f])([0-9a-f]{12,}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
+
+/** The first characters of a generated id, and any other id whole. */
+export function shortId(id: string): string {
+  return GENERATED_ID.test(id) ? id.slice(0, 8) : id;
+}
+
 /** What some answers used in all. */
 export function sumOf(usages: Usage[]): Usage {
   const isPriced = usages.every(({ cost, total, reported }) => cost != null || (total === 0 && reported !== false));

@@ -4,7 +4,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { SessionSummary } from "./api";
 import { StepMarks } from "./charts";
 import { Age } from "./clock";
-import { count, counted, duration, moment, money, shortCount } from "./format";
+import { count, counted, duration, moment, money, shortCount, shortId } from "./format";
 import { StatusSign } from "./icons";
 import { isCut } from "./list_what_if";
 import { go, sessionLink } from "./routes";
@@ -140,7 +140,7 @@ function Row({ session, number, hasWhatIf }: { session: SessionSummary; number: 
       <td role="cell" class="column-state"><StatusSign status={session.status} /></td>
       <td role="cell" class="column-session">
         <div>
-          <a class="clip" href={link} title={session.agent_id}>{session.agent_id}</a>
+          <a class="clip" href={link} title={session.agent_id}>{shortId(session.agent_id)}</a>
           {session.is_running && <span class="tag">LIVE</span>}
           {cut && <span class="tag would-cut">CUT</span>}
           <span class="query clip" title={query}>{query}</span>

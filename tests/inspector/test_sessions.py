@@ -20,14 +20,30 @@ from tests.inspector.lists import (
     new_state,
     wait_for_ids,
 )
-from tests.inspector.runs import answer, record
+from tests.inspector.runs import answer, move, record
 from tests.inspector.support import Inspector, inspecting
 from tests.real.browser import SHARES_BROWSER
 from whyloop.server import Access
 from whyloop.stores import Entry, MemoryStore
+from whyloop.testing import call
+from whyloop.tools.tool import Tool
 from whyloop.values.scalars import new_id
 
 pytestmark = [pytest.mark.slow, *SHARES_BROWSER]
+
+
+async def test_generated_ids_leave_room_for_the_query() -> None:
+    generated = "1a2b3c4d5e6f1a2b3c4d5e6f1a2b3c4d"
+    store = MemoryStore()
+    tools = [Tool(move, needs_approval=True)]
+    await store.add(await record([call("move", {"name": "a"})], tools=tools, state=new_state(generated)))
+    async with inspecting(store) as inspector:
+        await inspector.show()
+        for link in ("[data-row] .column-session a", ".card a.link"):
+            await expect(inspector.page.locator(link).first).to_have_text("1a2b3c4d")
+            await expect(inspector.page.locator(link).first).to_have_attribute("title", generated)
+        await inspector.page.locator("[data-row] .column-session a").click()
+        await expect(inspector.page.locator(".crumbs b")).to_have_text(generated)
 
 
 async def test_each_row_says_why_its_session_ended() -> None:
