@@ -13,7 +13,7 @@ import { signal } from "@preact/signals";
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
 import { get, type Info, type Server } from "./api";
-import { Conversation } from "./conversation";
+import { ChatView } from "./chat_page";
 import { Dialogs } from "./dialogs";
 import { FetchedSource } from "./fetched_source";
 import { SessionData } from "./session_data";
@@ -42,7 +42,7 @@ export function mountChat(element: Element, { url, headers = {} }: ChatOptions):
   render(
     <>
       <Style />
-      <ChatView data={data} />
+      <MountedChat data={data} />
     </>,
     root,
   );
@@ -84,19 +84,8 @@ function Style() {
   return <link rel="stylesheet" href={new URL("chat.css", import.meta.url).href} />;
 }
 
-function ChatView({ data }: { data: SessionData }) {
-  const info = useInfo(data.server);
-  const error = data.error.value;
-  return (
-    <>
-      {error && (
-        <p class="session-error" role="alert">
-          {error.message}
-        </p>
-      )}
-      <Conversation data={data} info={info} isAlone />
-    </>
-  );
+function MountedChat({ data }: { data: SessionData }) {
+  return <ChatView data={data} info={useInfo(data.server)} />;
 }
 
 const infos = new WeakMap<Server, ReturnType<typeof signal<Info | null>>>();

@@ -12,16 +12,24 @@ export function ChatPage({ id, info }: { id: string; info: Info | null }) {
     data.open();
     return () => data.close();
   }, [data]);
-  const error = data.error.value;
   return (
     <div class="chat-page">
-      {error?.status === 404 ? (
+      <ChatView data={data} info={info} />
+    </div>
+  );
+}
+
+/** A conversation, or why there is none. */
+export function ChatView({ data, info }: { data: SessionData; info: Info | null }) {
+  const error = data.error.value;
+  return (
+    <>
+      {error && (
         <p class="session-error" role="alert">
           {error.message}
         </p>
-      ) : (
-        <Conversation data={data} info={info} isAlone />
       )}
-    </div>
+      {error?.status !== 404 && <Conversation data={data} info={info} isAlone />}
+    </>
   );
 }

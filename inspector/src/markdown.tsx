@@ -4,6 +4,7 @@ import { Lexer, type Token, type Tokens } from "marked";
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { CopyButton } from "./copy";
+import { parse } from "./json";
 import "./styles/markdown.css";
 
 // Beyond these, a text is shown as it is: no text of a model makes the page slow.
@@ -31,10 +32,22 @@ export function Markdown({ text }: { text: string }) {
 /** Return the blocks of a text; null if it is shown as it is. */
 function blocksOf(text: string): Token[] | null {
   if (text.length > LONGEST) return null;
+  const data = dataOf(text);
+  if (data !== null) return [{ type: "code", raw: text, text: data, lang: "json" }];
   try {
     return new Lexer({ gfm: true, breaks: true }).lex(text).filter(({ type }) => type !== "space" && type !== "def");
   } catch {
     return null; // Nested so deeply that it cannot be read.
+  }
+}
+
+/** Return JSON on several lines if the whole text is an object or a list, such as a typed output; else null. */
+function dataOf(text: string): string | null {
+  if (!/^\s*[[{]/.test(text)) return null;
+  try {
+    return JSON.stringify(parse(text), null, 2);
+  } catch {
+    return null;
   }
 }
 

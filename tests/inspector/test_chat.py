@@ -113,6 +113,20 @@ async def test_a_wrong_address_is_refused_with_what_to_use() -> None:
         assert "use the address of a session" in await inspector.page.evaluate(mount)
 
 
+async def test_a_chat_of_a_session_that_does_not_exist_says_so_and_offers_nothing() -> None:
+    async with shop() as (inspector, _):
+        page = inspector.page
+        mount = """async () => {
+            const { mountChat } = await import("/assets/chat.js");
+            const headers = { authorization: "Bearer secret" };
+            window.chat.close();
+            mountChat(document.getElementById("chat"), { url: "/agents/sessions/none", headers });
+        }"""
+        await page.evaluate(mount)
+        await expect(page.locator(".session-error")).to_have_text("there is no session 'none' in this store")
+        await expect(page.locator(".conversation")).to_have_count(0)
+
+
 async def test_the_inspector_has_a_page_with_the_conversation_alone() -> None:
     told, store = Dictation(), MemoryStore()
     agent = Agent(told.model)
