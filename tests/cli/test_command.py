@@ -40,6 +40,24 @@ def test_every_command_has_a_function_that_runs_it(command: Command) -> None:
     assert list(inspect.signature(command.load()).parameters) == wanted
 
 
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("sessions --limit x", "whyloop sessions: argument --limit: invalid number 'x': use a whole number"),
+        ("run hi --timeout x", "whyloop run: argument --timeout: invalid number 'x'"),
+        ("why", "whyloop why: the following arguments are required: SESSION"),
+        ("--frobnicate", "whyloop: unrecognized arguments: --frobnicate"),
+    ],
+)
+def test_a_wrong_option_is_one_line_with_what_to_do(
+    line: str, error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(line.split())
+    assert ended.value.code == 2
+    assert capsys.readouterr() == ("", f"{error}; see {error.partition(':')[0]} --help\n")
+
+
 def test_it_prints_its_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import sys
 
@@ -31,6 +30,7 @@ from whyloop.cli.command import (
     YES,
     Command,
     Opens,
+    Parser,
     flag,
     option,
     parse_span,
@@ -412,10 +412,8 @@ def main(argv: list[str] | None = None) -> int:
     return int(code)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="whyloop", description="Agents that explain why they continued, and why they stopped."
-    )
+def _parser() -> Parser:
+    parser = Parser("whyloop", description="Agents that explain why they continued, and why they stopped.")
     parser.add_argument("--version", action="version", version=f"whyloop {__version__}")
     parser.set_defaults(command=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")

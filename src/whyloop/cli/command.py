@@ -8,9 +8,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum, auto
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-from whyloop.cli.terminal import exit_codes_help, log_runs_to_stderr
+from whyloop.cli.terminal import USAGE_ERROR, exit_codes_help, log_runs_to_stderr
 
 STORE_VARIABLE = "WHYLOOP_STORE"
 MODEL_VARIABLE = "WHYLOOP_MODEL"
@@ -43,6 +43,33 @@ def parse_span(text: str) -> timedelta:
     if seconds > LONGEST_DAYS * 86_400:
         raise argparse.ArgumentTypeError(f"invalid span of time {text!r}: use at most a hundred years")
     return timedelta(seconds=seconds)
+
+
+def _whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"invalid number {text!r}: use a whole number") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"invalid number {text!r}") from None
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, like those of the commands."""
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        super().__init__(prog, **options)
+        self.register("type", int, _whole_number)
+        self.register("type", float, _number)
+
+    def error(self, message: str) -> NoReturn:
+        """Write what is wrong, and end the program."""
+        self.exit(USAGE_ERROR, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 class Opens(Enum):
@@ -86,7 +113,7 @@ class Command(NamedTuple):
     logs_runs: bool = False
     """True if it writes how each run ended to stderr."""
 
-    def add_to(self, commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    def add_to(self, commands: argparse._SubParsersAction[Any]) -> None:
         """Add the command to a parser."""
         sentence = f"{self.summary[0].upper()}{self.summary[1:]}."
         raw = argparse.RawDescriptionHelpFormatter
