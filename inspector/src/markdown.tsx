@@ -190,7 +190,7 @@ function decoded(text: string): string {
 /** A block of code, which can be copied. */
 export function Code({ text, language = "", label = "Code" }: { text: string; language?: string; label?: string }) {
   return (
-    <figure class="code">
+    <figure class={language === "json" ? "code wrapped" : "code"}>
       <figcaption>
         <span>{language}</span>
         <CopyButton text={text} />

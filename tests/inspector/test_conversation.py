@@ -202,12 +202,16 @@ EVIL = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>"
 
 
 async def test_an_answer_that_is_json_is_shown_as_data() -> None:
-    answer = '{"id":12345678901234567890,"message":"**250.00** are on the way"}'
+    words = "are on the way " * 20
+    answer = f'{{"id":12345678901234567890,"message":"**250.00** {words}"}}'
     state = await Agent(ScriptedModel([text(answer)])).run("Go", state=AgentState(agent_id="a"))
     async with inspecting(await showing(state)) as inspector:
         await inspector.show(ROUTE)
-        shown = '{\n  "id": 12345678901234567890,\n  "message": "**250.00** are on the way"\n}'
-        await expect(conversation(inspector).locator(".answer .code code")).to_have_text(shown)
+        code = conversation(inspector).locator(".answer .code pre")
+        await expect(code).to_have_text(
+            f'{{\n  "id": 12345678901234567890,\n  "message": "**250.00** {words}"\n}}'
+        )
+        assert await code.evaluate("(code) => code.scrollWidth <= code.clientWidth")
 
 
 async def test_nothing_in_a_conversation_is_interpreted() -> None:
