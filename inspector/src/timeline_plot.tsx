@@ -14,6 +14,7 @@ const BAR = 14;
 const AMOUNTS = 28;
 const TICK_DISTANCE = 88;
 const LETTER = 6.4;
+const MARGIN = 4;
 
 /** The height of the picture. */
 export function plotHeight({ toolLanes }: Scale): number {
@@ -220,15 +221,17 @@ function Amounts({ evidence, view, height }: { evidence: Evidence; view: View; h
     });
     const start = (-view.left).toFixed(1);
     const end = placeOf(view, view.scale.seconds, view.scale.folds.length) - view.left;
-    const right = Math.min(end, view.width) - 4;
+    const right = Math.min(end, view.width) - MARGIN;
     const text = `${tokenCount(sums)} tokens${sums.cost == null ? "" : `, ${money(sums.cost)}`}`;
+    // The line does not run between the text and the edge, where it would look like another digit.
+    const left = right - text.length * 6.5;
     return (
         <g class="amounts">
             <path class="area" d={`M${start} ${base}${line}V${base}Z`} />
             <path class="line" d={`M${start} ${base}${line}`} />
             {end <= view.width + 1 && (
                 <>
-                    <rect class="behind" x={right - text.length * 6.5} y={base - 15} width={text.length * 6.5} height="14" />
+                    <rect class="behind" x={left} y={base - 15} width={right + MARGIN + 1 - left} height="14" />
                     <text x={right} y={base - 4}>
                         {text}
                     </text>

@@ -92,6 +92,12 @@ async def test_work_is_drawn_to_scale_with_parallel_calls_in_lanes() -> None:
         assert legend == ["model", "tool", "failed", "backoff", "person"]
         amounts = await inspector.page.locator(".timeline-plot .amounts text").text_content()
         assert f"{state.usage.total:,} tokens" in (amounts or "")
+        plot = inspector.page.locator(".timeline-plot")
+        line = await plot.locator(".amounts .line").bounding_box()
+        behind = await plot.locator(".amounts .behind").bounding_box()
+        assert line
+        assert behind
+        assert behind["x"] + behind["width"] >= line["x"] + line["width"] - 1, "no line beside the digits"
 
 
 async def test_waiting_is_a_break_on_the_active_clock_and_to_scale_on_the_wall_clock() -> None:
