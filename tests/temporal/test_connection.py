@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
@@ -177,3 +179,43 @@ class OvertakenStore(MemoryStore):
 async def test_a_session_that_another_client_has_just_created_is_opened(client: Client) -> None:
     opened = await TemporalSession.open(client, OvertakenStore(), "shop", "a", create=True)
     assert (opened.agent_id, opened.version) == ("a", 1)
+
+
+# A server that does not answer; the call is still on its way to the interpreter when that ends.
+EXIT = """
+import asyncio, socket, sys, time
+from temporalio.client import Client
+from temporalio.runtime import Runtime, TelemetryConfig
+from whyloop.stores import MemoryStore
+from whyloop.temporal import WhyloopPlugin
+
+async def begin():
+    address, runtime = f"127.0.0.1:{silent.getsockname()[1]}", Runtime(telemetry=TelemetryConfig())
+    plugin = WhyloopPlugin(MemoryStore())
+    client = await Client.connect(address, lazy=True, runtime=runtime, plugins=[plugin])
+    call = asyncio.ensure_future(client.service_client.check_health())
+    await asyncio.sleep(0.1)
+    return call
+
+silent = socket.create_server(("127.0.0.1", 0))
+loop = asyncio.new_event_loop()
+call = loop.run_until_complete(begin())
+sys.setswitchinterval(1000)  # No other thread runs any more.
+call.cancel()
+loop.call_soon(loop.stop)
+loop.run_forever()
+end = time.monotonic() + 0.3
+while time.monotonic() < end:
+    pass
+"""
+
+
+def test_a_process_exits_although_a_call_was_cancelled_at_its_end() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::ResourceWarning", "-c", EXIT],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from temporalio.api.enums.v1 import IndexedValueType
@@ -17,7 +18,8 @@ from temporalio.converter import (
     PayloadCodec,
 )
 from temporalio.plugin import SimplePlugin
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.runtime import Runtime
+from temporalio.service import ConnectConfig, RPCError, RPCStatusCode, ServiceClient
 from temporalio.worker import ReplayerConfig, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
@@ -79,6 +81,13 @@ class WhyloopPlugin(SimplePlugin):
             run_context=self._open_toolsets,
         )
 
+    async def connect_service_client(
+        self, config: ConnectConfig, next: Callable[[ConnectConfig], Awaitable[ServiceClient]]
+    ) -> ServiceClient:
+        """Connect a client, and let the process exit at any time."""
+        _never_free(config.runtime or Runtime.default())
+        return await super().connect_service_client(config, next)
+
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Give the agents to the workflows of this worker.
 
@@ -119,6 +128,15 @@ class WhyloopPlugin(SimplePlugin):
             for agent in self.agents.values():
                 await stack.enter_async_context(agent)
             yield
+
+
+def _never_free(runtime: Runtime) -> None:
+    """Keep the core of Temporal's SDK, also while the interpreter ends.
+
+    Freeing it waits for its threads. One with the end of a call that was just cancelled waits for the
+    interpreter: the process would never exit.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(runtime))
 
 
 def _by_name(agents: Mapping[str, AnyAgent] | Iterable[AnyAgent]) -> dict[str, AnyAgent]:
