@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowFailureError
+from temporalio.client import Client, WorkflowFailureError
 
 from tests.real.temporal import Fleet, TemporalServer, fleet
 from tests.real.temporal_scenarios import pay
@@ -18,6 +18,7 @@ from whyloop import Agent, AgentStatus
 from whyloop.errors import SessionNotFoundError, WorkflowOpenError
 from whyloop.stores import SqliteStore, prune
 from whyloop.temporal import TemporalRecovery, TemporalSession
+from whyloop.temporal.connection import record_open
 from whyloop.testing import FakeClock, ScriptedModel, call
 
 pytestmark = [pytest.mark.slow]
@@ -193,3 +194,22 @@ async def test_a_workflow_that_is_woken_for_a_deleted_session_fails_with_the_rea
         assert "there is no session 'deleted' in this store" in str(failed.value.cause)
         with pytest.raises(SessionNotFoundError):
             await session.send("Pay")
+
+
+async def test_a_session_that_was_deleted_before_its_workflow_starts_is_missing_and_not_elsewhere(
+    temporal: TemporalServer, store: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that stalls for so long that its record of the workflow is forgotten."""
+
+    async def delete_recorded(client: Client, store: Slow, agent_id: str, workflow: str) -> None:
+        opened = await record_open(client, store, agent_id, workflow)
+        await store.forget_workflow(agent_id, opened.token)
+        await store.delete(agent_id)
+
+    async with fleet(temporal, store, [cashier("Hi")]) as here:
+        session = await here.session("cashier", "stalled")
+        monkeypatch.setattr("whyloop.temporal.session.record_open", delete_recorded)
+        with pytest.raises(SessionNotFoundError, match="there is no session 'stalled' in this store"):
+            await asyncio.wait_for(session.send("Hello"), 30)
+        with pytest.raises(WorkflowFailureError):  # It does not wait for a session that never comes.
+            await asyncio.wait_for(session.handle.result(), 30)

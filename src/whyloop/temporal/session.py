@@ -222,7 +222,7 @@ class TemporalSession:
                         update, given, start_workflow_operation=start
                     )
                 except WorkflowUpdateFailedError as error:
-                    self._raise(error.cause)
+                    await self._raise(error.cause)
                 except WorkflowUpdateRPCTimeoutOrCancelledError:
                     await _look_at(start)
                     task = asyncio.current_task()
@@ -243,12 +243,13 @@ class TemporalSession:
             try:
                 await self.handle.result()
             except WorkflowFailureError as error:
-                self._raise(_root(error))
+                await self._raise(_root(error))
 
-    def _raise(self, error: BaseException) -> NoReturn:
+    async def _raise(self, error: BaseException) -> NoReturn:
         """Raise the error that a local session would have raised, or that of the workflow."""
         kind = getattr(errors, error.type or "", None) if isinstance(error, ApplicationError) else None
-        if kind is SessionNotFoundError:  # This client's store had it a moment ago.
+        if kind is SessionNotFoundError:
+            await self.store.read(self.agent_id, limit=0)  # It raises this error if the session was deleted.
             raise StoreError(
                 f"the workers of task queue {self._task_queue!r} use another store, which has no session "
                 f"{self.agent_id!r}: give them and their clients the same store (--store, $WHYLOOP_STORE)"
