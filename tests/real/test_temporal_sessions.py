@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.real.temporal import Fleet, TemporalServer, fleet
-from whyloop import Agent, AgentStatus, Budget, StopReason, tool
-from whyloop.errors import ApprovalError, NotResumableError, StoreUnavailableError
+from whyloop import Agent, AgentStatus, Backoff, Budget, ErrorPolicy, StopReason, tool
+from whyloop.errors import ApprovalError, NotResumableError, RateLimitError, StoreUnavailableError
 from whyloop.stores import SqliteStore
 from whyloop.temporal import activities, session as sessions
 from whyloop.temporal.connection import signal
@@ -86,6 +86,23 @@ async def test_each_call_is_an_activity_with_its_key_and_its_limits(
             assert each.start_to_close_timeout.ToTimedelta() == timedelta(seconds=seconds)
             assert each.heartbeat_timeout.ToTimedelta() == timedelta(seconds=9)
             assert each.retry_policy.maximum_attempts == 1
+
+
+async def test_timers_are_named_after_what_waits(temporal: TemporalServer, store: SqliteStore) -> None:
+    patient: dict[str, Any] = {"error_policy": ErrorPolicy.retry_all(), "backoff": Backoff(base=0.01)}
+    model = ScriptedModel([RateLimitError(), "Hi"])
+    async with fleet(temporal, store, [Agent(model, name="greeter", timeout=300, **patient)]) as here:
+        await (await here.session("greeter", "timers")).send("Hello")
+        (history,) = await here.histories("timers")
+    found: dict[str, list[float]] = {}
+    for event in history.events:
+        if event.HasField("timer_started_event_attributes"):
+            name = event.user_metadata.summary.data.decode().strip('"')
+            limit = event.timer_started_event_attributes.start_to_fire_timeout
+            found.setdefault(name, []).append(limit.ToTimedelta().total_seconds())
+    (look,), (retry,) = found.pop("a look at the store"), found.pop("a wait before a retry")
+    assert (look, retry < 1) == (24 * 60 * 60, True)
+    assert set(found) == {""}  # The deadline, which is one of asyncio.
 
 
 class Slow(SqliteStore):

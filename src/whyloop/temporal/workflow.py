@@ -119,15 +119,15 @@ class AgentWorkflow:
 
     async def _wait(self) -> None:
         """Wait for work; check the store now and then, in case the session ended."""
+
+        def has_work() -> bool:
+            is_woken = self._wakes or self._stop is not None or self._is_over
+            return self._run is not None or (not self._is_busy and is_woken)
+
+        at_most = FIRST_LOOK * 2 ** min(self._looks, LOOKS)
+        waiting = workflow.wait_condition(has_work, timeout=at_most, timeout_summary="a look at the store")
         try:
-            await workflow.wait_condition(
-                lambda: (
-                    self._run is not None
-                    or (not self._is_busy and (self._wakes or self._stop is not None or self._is_over))
-                ),
-                timeout=FIRST_LOOK * 2 ** min(self._looks, LOOKS),
-                timeout_summary="a look at the store",
-            )
+            await asyncio.create_task(waiting)  # Its name stays with the timers of its task.
             self._looks = 0
         except TimeoutError:
             self._looks += 1

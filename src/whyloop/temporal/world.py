@@ -175,7 +175,7 @@ class TemporalWorld:
             seconds: How long.
         """
         await self._outbox.store()
-        await asyncio.sleep(seconds)
+        await workflow.sleep(seconds, summary="a wait before a retry")
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Call a function by a durable timer.
