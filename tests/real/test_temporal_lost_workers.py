@@ -15,7 +15,13 @@ from temporalio.client import Client
 from tests.real.temporal import TemporalServer
 from tests.real.temporal_worker import CALLS, Ledger, WorkerProcess
 from whyloop import AgentStatus
-from whyloop.errors import ApprovalError, NotResumableError, SessionRunningError, StoreError
+from whyloop.errors import (
+    ApprovalError,
+    NotResumableError,
+    SessionRunningError,
+    StoreError,
+    StoreUnavailableError,
+)
 from whyloop.stores import SqliteStore
 from whyloop.temporal import TemporalSession, WhyloopPlugin
 from whyloop.tools.tool import idempotency_key
@@ -125,11 +131,15 @@ async def _survive(
 
 async def _attend(here: Crew, session: TemporalSession, at_once: asyncio.Semaphore) -> None:
     """Begin a session, wait for its end, and answer the questions about calls that may have run or not."""
+    accepted = None
     async with at_once:
         while not (await session.refresh()).messages:
             with suppress(StoreError, SessionRunningError):  # The server is restarted, or it has begun.
-                await session.begin("Go")
+                accepted = await session.begin("Go")
     while not (state := await session.refresh()).status.has_ended:
+        if accepted is not None and state.status is AgentStatus.IN_PROGRESS:
+            with suppress(StoreUnavailableError):  # Nothing else: a lost connection is no failure.
+                state = await session.wait(accepted)
         if state.status is AgentStatus.PAUSED:
             with suppress(StoreError, ApprovalError, NotResumableError, SessionRunningError):
                 await _answer(here, session, state)
