@@ -9,13 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.client import Client
 
-from tests.real.temporal import Fleet, TemporalServer, fleet
+from tests.real.temporal import Fleet, TemporalServer, fleet, worker
 from whyloop import Agent, AgentStatus, Backoff, Budget, ErrorPolicy, StopReason, tool
-from whyloop.errors import ApprovalError, NotResumableError, RateLimitError, StoreUnavailableError
+from whyloop.errors import (
+    ApprovalError,
+    ConfigurationError,
+    NotResumableError,
+    RateLimitError,
+    StoreUnavailableError,
+)
 from whyloop.stores import SqliteStore
-from whyloop.temporal import activities, session as sessions
+from whyloop.temporal import TemporalSession, WhyloopPlugin, activities, session as sessions
 from whyloop.temporal.connection import signal
+from whyloop.temporal.workflow import RULE
 from whyloop.testing import ScriptedModel, call, calls
 from whyloop.tools.tool import ToolContext
 
@@ -103,6 +111,39 @@ async def test_timers_are_named_after_what_waits(temporal: TemporalServer, store
     (look,), (retry,) = found.pop("a look at the store"), found.pop("a wait before a retry")
     assert (look, retry < 1) == (24 * 60 * 60, True)
     assert set(found) == {""}  # The deadline, which is one of asyncio.
+
+
+async def test_a_worker_of_a_program_defines_the_search_attributes(store: SqliteStore) -> None:
+    server = TemporalServer(in_memory=True)  # It has none yet.
+    server.start()
+    try:
+        plugin = WhyloopPlugin(store, [Agent(ScriptedModel(["Hi"]), name="greeter")])
+        client = await Client.connect(server.address, plugins=[plugin])
+        async with worker(client):
+            session = await TemporalSession.open(client, store, "greeter", "new", create=True)
+            state = await asyncio.wait_for(session.send("Hello"), 30)
+            await session.handle.result()
+            shown = (await session.handle.describe()).typed_search_attributes
+    finally:
+        server.remove()
+    assert state.status is AgentStatus.COMPLETED
+    assert shown[RULE] == "ToolCallPresenceCheck"
+
+
+async def test_a_worker_that_may_not_define_search_attributes_logs_the_commands(
+    temporal: TemporalServer,
+    store: SqliteStore,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def refuse(client: Client) -> None:
+        raise ConfigurationError("define them with `temporal operator`")
+
+    monkeypatch.setattr("whyloop.temporal.plugin.add_search_attributes", refuse)
+    async with fleet(temporal, store, [Agent(ScriptedModel(["Hi"]), name="greeter")]) as here:
+        state = await asyncio.wait_for((await here.session("greeter", "logged")).send("Hello"), 30)
+    assert state.status is AgentStatus.COMPLETED
+    assert "if their search attributes are missing: define them with `temporal operator`" in caplog.text
 
 
 class Slow(SqliteStore):

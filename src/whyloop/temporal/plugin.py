@@ -20,21 +20,25 @@ from temporalio.converter import (
 from temporalio.plugin import SimplePlugin
 from temporalio.runtime import Runtime
 from temporalio.service import ConnectConfig, RPCError, RPCStatusCode, ServiceClient
-from temporalio.worker import ReplayerConfig, WorkerConfig, WorkflowRunner
+from temporalio.worker import ReplayerConfig, Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from whyloop.errors import ConfigurationError
+from whyloop.logger import Logger
 from whyloop.loop.setup import Handler
 from whyloop.sessions.session import MakeDeps, refuse_make_deps
 from whyloop.stores.store import Store
 from whyloop.temporal.activities import Activities, AnyAgent
 from whyloop.temporal.claims import LARGEST_PAYLOAD, StoreDriver
+from whyloop.temporal.connection import connection_error
 from whyloop.temporal.fleet import REPLAYS, Fleet, fleets
 from whyloop.temporal.payloads import StructConverter
 from whyloop.temporal.workflow import SEARCH_ATTRIBUTES, AgentWorkflow
 from whyloop.temporal.world import HEARTBEAT_SECONDS
 
 PASSED_THROUGH = ("whyloop", "msgspec")
+
+_log = Logger()
 
 
 class WhyloopPlugin(SimplePlugin):
@@ -84,7 +88,12 @@ class WhyloopPlugin(SimplePlugin):
     async def connect_service_client(
         self, config: ConnectConfig, next: Callable[[ConnectConfig], Awaitable[ServiceClient]]
     ) -> ServiceClient:
-        """Connect a client, and let the process exit at any time."""
+        """Connect a client, and let the process exit at any time.
+
+        Args:
+            config: The settings of the connection.
+            next: The function that connects.
+        """
         _never_free(config.runtime or Runtime.default())
         return await super().connect_service_client(config, next)
 
@@ -102,6 +111,21 @@ class WhyloopPlugin(SimplePlugin):
             pinned = dataclasses.replace(versions, default_versioning_behavior=VersioningBehavior.PINNED)
             config["deployment_config"] = pinned
         return super().configure_worker(config)
+
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
+        """Run a worker; define the search attributes first, without which sessions could not begin.
+
+        Args:
+            worker: The worker.
+            next: The function that runs it.
+        """
+        if self.agents:
+            try:
+                await add_search_attributes(worker.client)
+            except (ConfigurationError, RPCError) as error:
+                known = connection_error(worker.client, error) or error
+                _log.warning("sessions wait if their search attributes are missing: %s", known)
+        await super().run_worker(worker, next)
 
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
         """Give the agents to the workflows that are repeated from their histories."""
