@@ -16,7 +16,7 @@ import pytest
 
 from tests.support import assert_readable, echo, requests_of, scripted
 from whyloop import AgentStatus, ErrorPolicy, ToolContext, tool
-from whyloop.events import ToolCallCompleted
+from whyloop.events import ToolCallCompleted, ToolCallStarted
 from whyloop.testing import FakeClock, call, calls, capture_events
 
 
@@ -253,6 +253,22 @@ async def test_arguments_and_results_may_be_pydantic_models() -> None:
 
     state = await scripted(call("move", {"model": {"z": 1}}), "done", tools=[move]).run("go")
     assert state.messages[2].text == '{"z":2,"at":null}'
+
+
+async def test_a_tool_that_changes_its_arguments_changes_no_record() -> None:
+    @tool
+    def shorten(order: dict[str, Any], lines: Any) -> str:
+        order["lines"].clear()
+        lines.append("another")
+        return "done"
+
+    arguments = {"order": {"lines": ["one"]}, "lines": ["two"]}
+    agent = scripted(call("shorten", arguments), "done", tools=[shorten])
+    events = capture_events(agent)
+    state = await agent.run("go")
+    [asked] = state.messages[1].tool_calls
+    assert asked.arguments == {"order": {"lines": ["one"]}, "lines": ["two"]}
+    assert [event.args for event in events.of(ToolCallStarted)] == [asked.arguments]
 
 
 async def test_a_failed_call_among_others_leaves_the_others_alone() -> None:

@@ -29,6 +29,9 @@ LONGEST_SCHEMA = 400
 _STEP = re.compile(r"\.\w+|\[[^\]]*\]")
 
 
+_UNCHANGEABLE = frozenset((str, int, float, bool, type(None)))
+
+
 class Problem(Struct, frozen=True):
     """A problem with one argument; only the text for the model shows its value."""
 
@@ -71,6 +74,8 @@ class Arguments:
 
     def parse(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments as Python values; raise a `ValidationError` for a misfit."""
+        if not _UNCHANGEABLE.issuperset(map(type, arguments.values())):
+            arguments = deepcopy(dict(arguments))  # They are recorded, and a tool may change what it gets.
         if not self._is_plain:
             return self._parse_each(arguments)
         values = asdict(self._convert(arguments, self._struct))
