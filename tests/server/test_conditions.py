@@ -122,12 +122,27 @@ async def test_one_of_several_tags_is_enough(store: Store, tag: str) -> None:
     assert done.status == 200
 
 
-@pytest.mark.parametrize("tag", ["W/{}", "", "x", '""', "{}x", '"*"'])
+@pytest.mark.parametrize("tag", ["W/{}", "", "x", '""', "{}x", '"*"', "W/*", '"x, *', "x*"])
 async def test_a_weak_tag_or_none_at_all_never_matches(store: Store, tag: str) -> None:
     lab, path, shown = await waiting(store)
     body = {"question_id": shown["pending_calls"][0]["id"]}
     refused = await lab.post(f"{path}/approve", body, headers=if_match(tag.format(shown["etag"])))
     assert refused.status == 412
+
+
+async def test_a_repeated_decision_is_answered_at_every_version(store: Store) -> None:
+    lab, path, shown = await waiting(store)
+    first, second = ({"question_id": each["id"]} for each in shown["pending_calls"])
+    sent = f"{path}/approve", first
+    done = await lab.post(*sent, headers=if_match(shown["etag"]))
+    again = await lab.post(*sent, headers=if_match(shown["etag"]))
+    assert (done.status, again.status) == (200, 200)
+    assert again.headers["etag"] == done.headers["etag"]
+    other = await lab.post(f"{path}/deny", first, headers=if_match(shown["etag"]))
+    assert (other.status, [each["id"] for each in other.json["error"]["pending_calls"]]) == (
+        409,
+        [second["question_id"]],
+    )
 
 
 async def test_an_unknown_session_is_not_found_with_any_tag(store: Store) -> None:

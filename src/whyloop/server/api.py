@@ -290,11 +290,13 @@ class Api:
 
         def plan(reading: Reading) -> Sequence[AnyTransition]:
             call.access.check(reading.summary)
-            call.precondition.check(reading.summary.identity, reading.version)
+            now, name = self._store.now(), call.key.key if call.key else None
+            decided = decide(reading.state, question_id, verdict, by, now, reason, arguments, name)
+            if decided:  # Repeating a decision changes nothing, at whichever version.
+                call.precondition.check(reading.summary.identity, reading.version)
             if agent is not None and arguments is not None:
                 refuse_edit(agent, reading.state, question_id, arguments)
-            now, name = self._store.now(), call.key.key if call.key else None
-            return decide(reading.state, question_id, verdict, by, now, reason, arguments, name)
+            return decided
 
         async def work() -> Tagged:
             if arguments is not None and agent is None and self._engine is not None:

@@ -54,7 +54,7 @@ A_MOMENT, MOMENTS = 0.02, 10
 _MOST_DIGITS = 9
 _TOKEN = "token"  # Clients may send their secret in it, for the function that admits them.
 _LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_ETAG = re.compile(r'\s*(\*|(?:W/)?"[^"]*")\s*(?:,|$)')
+_ETAG = re.compile(r'((?:W/)?"[^"]*")\s*(?:,|$)')
 # The first one that fits.
 _STATUS: dict[type[Exception], tuple[int, str]] = {
     SessionNotFoundError: (404, "session_not_found"),
@@ -206,9 +206,11 @@ def _changed(found: str) -> BadRequestError:
 
 
 def precondition_of(connection: HTTPConnection) -> Precondition:
-    """Return the `If-Match` of a request; a weak tag never matches."""
+    """Return the `If-Match` of a request; a weak tag never matches, and `*` stands alone."""
     header = connection.headers.get("if-match")
-    return ANY_VERSION if header is None else Precondition(frozenset(_ETAG.findall(header)))
+    if header is None or header.strip() == "*":
+        return ANY_VERSION
+    return Precondition(frozenset(_ETAG.findall(header)))
 
 
 # Queries and bodies
