@@ -155,6 +155,25 @@ async def test_the_key_is_in_the_transition_that_it_caused(store: Store) -> None
     assert '"key":"a-third-key"' in (await store.read("c")).entries[0]
 
 
+async def test_a_repeated_stop_does_not_stop_the_next_run(store: Store) -> None:
+    gate = Gate()
+    lab = Lab(store, gate.agent)
+    path = await lab.made()
+    await lab.post(f"{path}/messages", {"text": "one"})
+    await gate.asked.wait()
+    first = await lab.post(f"{path}/stop", {"reason": "enough"}, headers=under("k1"))
+    await lab.rest()
+    assert (first.json, (await store.load("a")).stop_reason) == ({"stopped": True}, "user_requested")
+    gate.open.set()
+    await lab.post(f"{path}/messages", {"text": "two"})
+    again = await lab.post(f"{path}/stop", {"reason": "enough"}, headers=under("k1"))
+    other = await lab.post(f"{path}/stop", {"reason": "another"}, headers=under("k1"))
+    await lab.rest()
+    assert same(first, again)
+    assert (other.status, other.error) == (422, "key_reused")
+    assert (await store.load("a")).status == "completed"
+
+
 # At the same time
 
 

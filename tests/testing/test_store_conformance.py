@@ -147,12 +147,12 @@ class KeepsWordsThatWereHeard(MemoryStore):
 
 
 class AlwaysSaysThatSomebodyWasAsked(MemoryStore):
-    async def ask_to_stop(self, agent_id: str, reason: str) -> bool:
-        return await super().ask_to_stop(agent_id, reason) or True
+    async def ask_to_stop(self, agent_id: str, reason: str, **rest: Any) -> bool:
+        return await super().ask_to_stop(agent_id, reason, **rest) or True
 
 
 class AsksWhoeverLapsed(MemoryStore):
-    async def ask_to_stop(self, agent_id: str, reason: str) -> bool:
+    async def ask_to_stop(self, agent_id: str, reason: str, **rest: Any) -> bool:
         held = self._session(agent_id).held
         if held is not None:
             held.stop_request = reason

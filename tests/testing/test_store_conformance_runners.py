@@ -42,12 +42,32 @@ class TakesEveryOtherRunnerForDead(MemoryStore):
 
 
 class AsksADeadRunner(MemoryStore):
-    async def ask_to_stop(self, agent_id: str, reason: str) -> bool:
+    async def ask_to_stop(self, agent_id: str, reason: str, **rest: Any) -> bool:
         held = self._session(agent_id).held
         if held is not None and held.until > self._clock():
             held.stop_request = reason
             return True
+        return await super().ask_to_stop(agent_id, reason, **rest)
+
+
+class StoresNoKeyWithAStopRequest(MemoryStore):
+    async def ask_to_stop(self, agent_id: str, reason: str, **rest: Any) -> bool:
         return await super().ask_to_stop(agent_id, reason)
+
+
+class StoresAKeyWithoutARunner(MemoryStore):
+    async def ask_to_stop(self, agent_id: str, reason: str, **rest: Any) -> bool:
+        session, key = self._session(agent_id), rest.get("key")
+        found = await super().ask_to_stop(agent_id, reason, **rest)
+        if not found:
+            session.keep(key)
+        return found
+
+
+class StopsUnderAKeyThatWasUsed(MemoryStore):
+    async def ask_to_stop(self, agent_id: str, reason: str, **rest: Any) -> bool:
+        await super().ask_to_stop(agent_id, reason)
+        return await super().ask_to_stop(agent_id, reason, **rest)
 
 
 class KeepsTheSessionsOfADeadRunner(MemoryStore):

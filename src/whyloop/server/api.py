@@ -251,7 +251,7 @@ class Api:
         async def work() -> Tagged:
             recorded = await self._store.record_stop(call.agent_id, call.body.reason, key=call.key)
             if recorded is None:  # A runner was asked.
-                return await again(summary.version)
+                return await again(await self._recorded(call) or summary.version)
             if not recorded.transitions and (version := await self._recorded(call)) is not None:
                 return await again(version)
             self._send_events(recorded.before, recorded.transitions)

@@ -93,8 +93,7 @@ class MemoryStore(Store):
         added, changed = list(entries), _copy(summary) if summary else None
         with self._shared.lock:
             session = self._session(agent_id)
-            if key is not None and key.key in session.keys:
-                raise KeyUsedError(agent_id, key.key, *session.keys[key.key])
+            session.must_not_have(key)
             if lease is None:
                 reason = None
                 session.must_be_free(self._clock())
@@ -184,11 +183,14 @@ class MemoryStore(Store):
             reason, session.held = session.held.stop_request, None
             return reason
 
-    async def ask_to_stop(self, agent_id: str, reason: str) -> bool:
+    async def ask_to_stop(self, agent_id: str, reason: str, *, key: RequestKey | None = None) -> bool:
         with self._shared.lock:
-            held = self._session(agent_id).holder(self._clock())
+            session = self._session(agent_id)
+            session.must_not_have(key)
+            held = session.holder(self._clock())
             if held is not None:
                 held.stop_request = reason
+                session.keep(key)
             return held is not None
 
     async def stop_requests(self, leases: Collection[Lease]) -> Mapping[int, str]:
@@ -389,6 +391,10 @@ class _Session(Struct):
     claims: dict[str, bytes] = field(default_factory=dict)
     opened: OpenWorkflow | None = None
     opened_at: datetime = datetime.min.replace(tzinfo=UTC)
+
+    def must_not_have(self, key: RequestKey | None) -> None:
+        if key is not None and key.key in self.keys:
+            raise KeyUsedError(self.summary.agent_id, key.key, *self.keys[key.key])
 
     def keep(self, key: RequestKey | None) -> None:
         if key is not None:

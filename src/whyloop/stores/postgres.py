@@ -115,7 +115,7 @@ CALLS = {
     "acquire": "%(agent_id)s, %(owner)s, %(seconds)s, %(durable)s, %(lock)s, %(mark)s, %(moment)s",
     "renew": "%(agent_id)s, %(token)s, %(lock)s, %(moment)s",
     "release": "%(agent_id)s, %(token)s",
-    "ask_to_stop": "%(agent_id)s, %(reason)s, %(moment)s",
+    "ask_to_stop": "%(agent_id)s, %(reason)s, %(key)s, %(digest)s, %(again)s, %(moment)s",
     "keep_claim": "%(agent_id)s, %(key)s, %(data)b",
     "record_workflow": "%(agent_id)s, %(engine)s, %(workflow)s, %(moment)s",
     "forget_workflow": "%(agent_id)s, %(token)s::bigint",
@@ -400,9 +400,9 @@ class PostgresStore(Store):
         given = {"token": lease.token}
         return (await self._change("release", lease.agent_id, given)).stop_request
 
-    async def ask_to_stop(self, agent_id: str, reason: str) -> bool:
-        answer = await self._change("ask_to_stop", agent_id, {"reason": written(reason)})
-        return answer.outcome == "done"
+    async def ask_to_stop(self, agent_id: str, reason: str, *, key: RequestKey | None = None) -> bool:
+        given = {"reason": written(reason), **_key_columns(key)}
+        return (await self._change("ask_to_stop", agent_id, given, key=key)).outcome == "done"
 
     async def stop_requests(self, leases: Collection[Lease]) -> Mapping[int, str]:
         given = {"tokens": [lease.token for lease in leases]}
@@ -527,12 +527,17 @@ class PostgresStore(Store):
         return rows[0]
 
     async def _change(
-        self, function: str, agent_id: str, given: Mapping[str, Any], expected: int | None = None
+        self,
+        function: str,
+        agent_id: str,
+        given: Mapping[str, Any],
+        expected: int | None = None,
+        key: RequestKey | None = None,
     ) -> _Answer:
         """Call a function in the database; raise the error that its answer names."""
         given = {"agent_id": checked_id(agent_id), "again": False, "moment": self._moment(), **given}
         row = (await finish(self._connections.fetch(self._sql[function], given)))[0]
-        return _answer(agent_id, row, expected or 0)
+        return _answer(agent_id, row, expected or 0, key)
 
 
 class Appends:
@@ -665,7 +670,7 @@ def _change(
         "release": release,
     }
     if key is not None:
-        change |= {"key": written(key.key), "digest": written(key.digest)}
+        change |= _key_columns(key)
     if summary is not None:
         listing = msgspec.structs.asdict(listing_of(summary))
         rule = None if summary.resolved_by is None else written(summary.resolved_by)
@@ -674,6 +679,12 @@ def _change(
         return msgspec.json.encode(change)
     except UnicodeEncodeError:
         raise StoreError(f"invalid entry of session {agent_id!r}: it has an unpaired surrogate") from None
+
+
+def _key_columns(key: RequestKey | None) -> dict[str, str | None]:
+    if key is None:
+        return {"key": None, "digest": None}
+    return {"key": written(key.key), "digest": written(key.digest)}
 
 
 def _entry_row(agent_id: str, entry: Entry) -> dict[str, Any]:

@@ -222,19 +222,32 @@ BEGIN
 END
 $whyloop$;
 
-CREATE FUNCTION {schema}.ask_to_stop(the_id text, request text, moment timestamptz)
-RETURNS {schema}.answer LANGUAGE plpgsql AS $whyloop$
+CREATE FUNCTION {schema}.ask_to_stop(
+    the_id text, request text, the_key text, the_digest text, again boolean, moment timestamptz
+) RETURNS {schema}.answer LANGUAGE plpgsql AS $whyloop$
 DECLARE
     stored {schema}.sessions;
+    used {schema}.keys;
 BEGIN
     SELECT * INTO stored FROM {schema}.sessions WHERE agent_id = the_id FOR UPDATE;
     IF stored.number IS NULL THEN
         RETURN {schema}.answered('missing');
     END IF;
+    SELECT * INTO used FROM {schema}.keys WHERE session = stored.number AND key = the_key;
+    IF FOUND THEN
+        IF again AND used.digest = the_digest THEN
+            RETURN {schema}.answered('done');
+        END IF;
+        RETURN {schema}.answered('used', version => used.version, digest => used.digest);
+    END IF;
     IF {schema}.seconds_left(stored.lease_until, stored.lease_seconds, stored.lease_lock, moment) = 0 THEN
         RETURN {schema}.answered('free');
     END IF;
     UPDATE {schema}.sessions SET stop_request = request WHERE number = stored.number;
+    IF the_key IS NOT NULL THEN
+        INSERT INTO {schema}.keys SELECT stored.number, the_key, the_digest, coalesce(max(seq), 0)
+        FROM {schema}.entries WHERE session = stored.number;
+    END IF;
     RETURN {schema}.answered('done');
 END
 $whyloop$;

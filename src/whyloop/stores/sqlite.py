@@ -211,8 +211,7 @@ class SqliteStore(Store):
 
         def work(db: sqlite3.Connection) -> str | None:
             session = _session(db, agent_id)
-            if key is not None and (used := _key(db, session.number, key.key)):
-                raise KeyUsedError(agent_id, key.key, *used)
+            _must_not_have(db, agent_id, session.number, key)
             if lease is None:
                 self._must_be_free(agent_id, session)
             else:
@@ -353,12 +352,14 @@ FROM json_each(?) AS wanted CROSS JOIN sessions ON sessions.agent_id = wanted.va
         except (LeaseLostError, SessionNotFoundError):
             return None  # Another runner has it now.
 
-    async def ask_to_stop(self, agent_id: str, reason: str) -> bool:
+    async def ask_to_stop(self, agent_id: str, reason: str, *, key: RequestKey | None = None) -> bool:
         def work(db: sqlite3.Connection) -> bool:
             session = _session(db, agent_id)
+            _must_not_have(db, agent_id, session.number, key)
             if not self._seconds_left(session.lease):
                 return False
             db.execute("UPDATE sessions SET stop_request = ? WHERE number = ?", (reason, session.number))
+            _add(db, session.number, session.version, (), key)
             return True
 
         return await self._write(work)
@@ -626,6 +627,12 @@ def _key(db: sqlite3.Connection, number: int, key: str) -> tuple[str, int] | Non
     query = "SELECT digest, version FROM keys WHERE session = ? AND key = ?"
     found: tuple[str, int] | None = db.execute(query, (number, key)).fetchone()
     return found
+
+
+def _must_not_have(db: sqlite3.Connection, agent_id: str, number: int, key: RequestKey | None) -> None:
+    """Raise if the session has this key already."""
+    if key is not None and (used := _key(db, number, key.key)):
+        raise KeyUsedError(agent_id, key.key, *used)
 
 
 def _add(

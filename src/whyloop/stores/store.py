@@ -226,8 +226,12 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def ask_to_stop(self, agent_id: str, reason: str) -> bool:
-        """Leave a stop request for the session's runner; False if it has none."""
+    async def ask_to_stop(self, agent_id: str, reason: str, *, key: RequestKey | None = None) -> bool:
+        """Leave a stop request for the session's runner; False if it has none.
+
+        `key` is stored in the same transaction, with the version of the session; not if there is no runner.
+        `KeyUsedError` if the session has the key already.
+        """
 
     @abstractmethod
     async def stop_requests(self, leases: Collection[Lease]) -> Mapping[int, str]:
@@ -526,7 +530,7 @@ class Store(ABC):
             is_over = state.status.has_ended or not state.messages
             return () if is_over else stop_transitions(state, reason, self.now(), name)
 
-        while not await self.ask_to_stop(agent_id, reason):
+        while not await self.ask_to_stop(agent_id, reason, key=key):
             with suppress(SessionRunningError):  # A runner has just continued it, and can be asked.
                 return await self.record(agent_id, plan, key=key)
         return None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from whyloop.errors import ConflictError, LeaseLostError, SessionRunningError
-from whyloop.stores.records import Lease
+from whyloop.errors import ConflictError, KeyUsedError, LeaseLostError, SessionRunningError
+from whyloop.stores.records import Lease, RequestKey
 from whyloop.stores.store import Store
 from whyloop.testing.store_checks import OpenStore, a_summary, journal, only_one, refused, same, seen, stage
 
@@ -351,6 +351,26 @@ async def check_two_stop_requests_are_one(open_store: OpenStore) -> None:
         same(await store.ask_to_stop("a", "two"), True, "what ask_to_stop returns the second time")
         reason = await store.renew(lease)
         assert reason in ("one", "two"), f"the reason of one of two requests should arrive, not {reason!r}"
+
+
+async def check_a_key_is_stored_with_a_stop_request(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, _):
+        key, other = RequestKey("key", "digest"), RequestKey("key", "another digest")
+        same(await store.ask_to_stop("a", "one", key=key), False, "what ask_to_stop returns without a runner")
+        same(await store.key("a", "key"), None, "the key of a request that reached no runner")
+        lease = await store.acquire("a", "one", 30)
+        same(await store.ask_to_stop("a", "one", key=key), True, "what ask_to_stop returns")
+        same(await store.key("a", "key"), ("digest", 1), "the key")
+        same(await store.release(lease), "one", "what release returns")
+        lease = await store.acquire("a", "two", 30)
+        for used in (key, other):
+            error = await refused(
+                KeyUsedError, store.ask_to_stop("a", "two", key=used), "a key that was used"
+            )
+            same((error.digest, error.version), ("digest", 1), "what the error names")
+        same(await store.renew(lease), None, "what renew returns after a request under a used key")
+        await store.release(lease)
+        await refused(KeyUsedError, store.ask_to_stop("a", "two", key=key), "a used key without a runner")
 
 
 async def check_a_stop_request_is_forgotten_with_the_lease_that_is_given_back(open_store: OpenStore) -> None:
