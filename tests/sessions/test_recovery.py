@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.support import pay, scripted, two_stores
-from whyloop import Agent, Session, tool
+from whyloop import Agent, AgentState, Session, tool
+from whyloop.broadcasting import EventFeed
 from whyloop.errors import StoreUnavailableError
 from whyloop.loop.executions import recover_run
 from whyloop.sessions.recovery import SECONDS_AFTER_ERROR, Recovery, recover
@@ -98,11 +100,9 @@ async def test_a_call_that_may_have_run_asks_a_person(stores: tuple[Any, Any]) -
     assert "unknown whether echo ran" in state.pending_calls[0].question
 
 
-async def test_after_three_recoveries_without_a_step_a_person_is_asked(
-    stores: tuple[Any, Any], tmp_path: Path
-) -> None:
+async def recovered_in_vain(stores: tuple[Any, Any], path: Path) -> AgentState:
+    """A session that asks a person, since every runner that recovered it died."""
     first, second = stores
-    path = tmp_path / "whyloop.db"
     agent_id = await died(first, shop("done"), 1)
 
     async def crash() -> None:
@@ -115,14 +115,41 @@ async def test_after_three_recoveries_without_a_step_a_person_is_asked(
     for _ in range(3):
         await crash()
     await recover(second, {"shop": shop("never said")})
-    state = await second.load(agent_id)
+    state: AgentState = await second.load(agent_id)
+    return state
+
+
+async def test_after_three_recoveries_without_a_step_a_person_is_asked(
+    stores: tuple[Any, Any], tmp_path: Path
+) -> None:
+    _, second = stores
+    state = await recovered_in_vain(stores, tmp_path / "whyloop.db")
     assert (state.status, state.stop_reason) == ("paused", None)
     assert state.pending_calls[0].question == (
         "The run was recovered 3 times without finishing a step. Continue?"
     )
-    await second.approve(agent_id, state.pending_calls[0].id, by="ann")
+    await second.approve(state.agent_id, state.pending_calls[0].id, by="ann")
     await recover(second, {"shop": shop("done")})
-    assert (await second.load(agent_id)).status == "completed"
+    assert (await second.load(state.agent_id)).status == "completed"
+
+
+async def test_a_fork_asks_the_question_about_the_run_again(stores: tuple[Any, Any], tmp_path: Path) -> None:
+    _, second = stores
+    state = await recovered_in_vain(stores, tmp_path / "whyloop.db")
+    fork = await second.fork(state.agent_id, new_agent_id="fork")
+    [original], [asked] = state.pending_calls, fork.pending_calls
+    assert (fork.status, asked.question, asked.id != original.id) == ("paused", original.question, True)
+    assert await recover(second, {"shop": shop("never said")}) == []
+    page = await EventFeed(second).page("fork")
+    last = [msgspec.json.decode(item.body) for item in page.items][-2:]
+    assert [(each["seq"], each["event"]) for each in last] == [
+        (1, "agent.approval.requested"),
+        (2, "agent.status"),
+    ]
+    assert last[0]["data"]["question_id"] == asked.id
+    await second.approve("fork", asked.id, by="ann")
+    assert await recover(second, {"shop": shop("done")}) == ["fork"]
+    assert (await second.load("fork")).status == "completed"
 
 
 async def test_a_denied_recovery_stops_the_session(stores: tuple[Any, Any]) -> None:

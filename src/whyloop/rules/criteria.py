@@ -225,7 +225,7 @@ def fork_transitions(state: AgentState, fork: Forked) -> list[AnyTransition]:
 
     Criteria about limits and the answer keep their latest evaluation.
     """
-    if not fork.questions:
+    if not fork.envelope_count():
         return [fork]
     return [fork, Judged(fork.at, outcome=_changed_outcome(state, fork.apply_to(state)))]
 

@@ -23,6 +23,7 @@ from whyloop.errors import ConfigurationError, ConflictError, SessionNotFoundErr
 from whyloop.rules.criteria import fork_transitions
 from whyloop.stores.live import reading_turns
 from whyloop.stores.records import Stored, Summary, checked_id
+from whyloop.values.approval import Question
 from whyloop.values.decisions import fork_questions
 from whyloop.values.log import Log
 from whyloop.values.scalars import new_id, utc_now
@@ -386,14 +387,16 @@ async def fork_session(
         raise SnapshotError("the journal has no entries")
     if step is not None and len(state.steps) != step:
         _refuse_step(step, state, kept == latest)
-    state = replace(state, agent_id=new_agent_id)
+    state, asked = replace(state, agent_id=new_agent_id), state.execution.question
+    questions = fork_questions(state, new_id)
     fork = Forked(
         utc_now(),
         identity=new_id(),
         execution_id=new_id(),
         from_agent_id=agent_id,
         step=len(state.steps),
-        questions=fork_questions(state, new_id),
+        questions=questions,
+        question=Question(new_id(), asked.text) if asked is not None and not questions else None,
         key=key,
     )
     transitions = fork_transitions(state, fork)

@@ -94,7 +94,8 @@ class Restored(Transition, frozen=True, tag="restored", kw_only=True):
 class Forked(Transition, frozen=True, tag="forked", kw_only=True):
     """The start of a session that branches off another one.
 
-    Every call without a result is asked about again; a `Judged` with the pause follows.
+    Every call without a result is asked about again; if there is none, an open question about the run is. A
+    `Judged` with the pause follows.
     """
 
     identity: str
@@ -107,19 +108,21 @@ class Forked(Transition, frozen=True, tag="forked", kw_only=True):
     """The number of steps that it shares with that session."""
     questions: Mapping[int, Question] = {}
     """The questions about calls without a result, by the index of the call."""
+    question: Question | None = None
+    """The question about the run itself, if one was open and no call is asked about."""
     key: str | None = None
     """The idempotency key of the request."""
 
     def envelope_count(self) -> int:
-        return len(self.questions)
+        return len(self.questions) + (self.question is not None)
 
     def apply_to(self, state: AgentState) -> AgentState:
-        step, status = state.open_step, state.status
+        step, status, asks = state.open_step, state.status, self.envelope_count() > 0
         for index, question in self.questions.items():
             assert step is not None
             call = replace(step.calls[index].without_decision(), question=question)
             step = step.with_call(index, call)
-        if self.questions:
+        if asks:
             status = _PAUSED
         elif status is _IN_PROGRESS:
             status = _PENDING
@@ -135,10 +138,10 @@ class Forked(Transition, frozen=True, tag="forked", kw_only=True):
                 state.execution,
                 id=self.execution_id,
                 last_seq=self.envelope_count(),
-                question=None,
+                question=self.question,
                 recoveries=0,
                 # The request was to stop the original.
-                stop_request=None if self.questions else state.execution.stop_request,
+                stop_request=None if asks else state.execution.stop_request,
             ),
         )
 
