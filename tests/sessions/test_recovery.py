@@ -152,6 +152,22 @@ async def test_a_fork_asks_the_question_about_the_run_again(stores: tuple[Any, A
     assert (await second.load("fork")).status == "completed"
 
 
+async def test_a_stop_beats_an_error_before_the_resume_of_a_run_whose_runner_died(
+    stores: tuple[Any, Any],
+) -> None:
+    first, second = stores
+    session = await Session.open(first, shop(RuntimeError("down"), call("echo")))
+    assert (await session.send("go")).status == "failed"
+    Mortal(first, 2)
+    with pytest.raises(StoreUnavailableError):
+        await session.resume()
+    await first.close()
+    assert await second.request_stop(session.agent_id, "enough")
+    state = await second.load(session.agent_id)
+    assert (state.status, state.stop_reason) == ("stopped", "user_requested")
+    assert "enough" in state.explanation.headline
+
+
 async def test_a_denied_recovery_stops_the_session(stores: tuple[Any, Any]) -> None:
     first, second = stores
     agent_id = await died(first, shop("done"), 1)

@@ -233,9 +233,13 @@ def fork_transitions(state: AgentState, fork: Forked) -> list[AnyTransition]:
 def _changed_outcome(state: AgentState, after: AgentState) -> ContinuationOutcome:
     """Return the latest outcome of a session with what two criteria say of the state after a change."""
     last = state.last_continuation_outcome or (state.current_step.outcome if state.current_step else None)
+    latest = last.evaluations if last is not None else ()
+    if state.open_step is not None and state.last_continuation_outcome is None:
+        # The run was resumed since: the rules that had ended it decided about the step before this one.
+        latest = tuple([evaluation for evaluation in latest if evaluation.decision is not _FORBID])
     changed = [check.explain(after) for check in (StopRequestedCheck(), ApprovalRequired())]
     new = {evaluation.criterion: evaluation for evaluation in changed}
-    kept = [new.pop(e.criterion, e) for e in (last.evaluations if last is not None else ())]
+    kept = [new.pop(e.criterion, e) for e in latest]
     return resolve((*new.values(), *kept), wrap_up=state.wrap_up)
 
 
