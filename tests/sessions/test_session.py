@@ -18,7 +18,7 @@ from whyloop.errors import (
     SessionRunningError,
 )
 from whyloop.stores import MemoryStore, Store, Stored
-from whyloop.testing import Reply, ScriptedModel, call, calls
+from whyloop.testing import FakeClock, Reply, ScriptedModel, call, calls
 
 
 @tool
@@ -255,6 +255,16 @@ async def test_a_fork_continues_on_its_own(store: Store) -> None:
     assert await store.load(session.agent_id) == state
     whole = await store.fork(session.agent_id, new_agent_id="copy")
     assert (whole.agent_id, list(whole.messages)) == ("copy", list(state.messages))
+
+
+async def test_a_fork_is_dated_by_the_clock_of_its_store() -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock)
+    session = await Session.open(store, agent_with("done", clock=clock))
+    await session.send("go")
+    clock.advance(60)
+    fork = await store.fork(session.agent_id)
+    assert fork.state_info.started_at == clock.now()
 
 
 async def test_a_fork_that_waits_says_why(store: Store) -> None:

@@ -12,6 +12,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
+from datetime import datetime
 from functools import reduce
 from typing import Any, Protocol
 
@@ -26,7 +27,7 @@ from whyloop.stores.records import Stored, Summary, checked_id
 from whyloop.values.approval import Question
 from whyloop.values.decisions import fork_questions
 from whyloop.values.log import Log
-from whyloop.values.scalars import new_id, utc_now
+from whyloop.values.scalars import new_id
 from whyloop.values.snapshot import check_open_step
 from whyloop.values.state import AgentState
 from whyloop.values.step_transitions import AnyTransition
@@ -362,6 +363,7 @@ async def fork_session(
     store: ReadsJournals,
     agent_id: str,
     new_agent_id: str,
+    now: datetime,
     *,
     step: int | None,
     expected_version: int | None,
@@ -390,7 +392,7 @@ async def fork_session(
     state, asked = replace(state, agent_id=new_agent_id), state.execution.question
     questions = fork_questions(state, new_id)
     fork = Forked(
-        utc_now(),
+        now,
         identity=new_id(),
         execution_id=new_id(),
         from_agent_id=agent_id,

@@ -589,6 +589,7 @@ class Store(ABC):
             self,
             agent_id,
             new_id() if new_agent_id is None else checked_id(new_agent_id),
+            self.now(),
             step=step,
             expected_version=expected_version,
             key=key.key if key else None,
