@@ -181,6 +181,19 @@ def test_a_stop_that_was_requested_before_the_wrap_up_leaves_the_end_to_the_limi
     assert (judge(state).resolved_by, judge(state).differs) == ("StepsLimit", False)
 
 
+@pytest.mark.parametrize("context", [{}, {"limit": "ten"}])
+def test_a_rule_with_the_name_of_a_limit_may_show_what_it_likes(context: dict[str, object]) -> None:
+    def decide(state: AgentState) -> ContinuationEvaluation:
+        return ContinuationEvaluation("CostLimit", ContinuationDecision.ALLOW_CONTINUATION, "mine", context)
+
+    built = agent(*[look()] * 3, max_steps=2, max_tokens=250, wrap_up=True, criteria=decide)
+    state = built.run_sync("go")
+    assert state.stop_reason == "steps_limit"
+    state = built.resume_sync(state, grant=Budget(steps=5))
+    assert (state.stop_reason, state.step_count) == ("token_limit", 2)
+    assert judge(state, StepsLimit(1)).stopped_at == 1
+
+
 def test_a_longer_time_limit_does_not_invent_the_rest_of_an_interrupted_step() -> None:
     recorded = six_steps()
     cut = judge(recorded, ExecutionTimeLimit(2.5)).state  # A run that a deadline interrupted.

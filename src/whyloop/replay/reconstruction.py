@@ -15,7 +15,13 @@ from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError
 from whyloop.rules.checks import StopRequestedCheck
-from whyloop.values.continuation import Budget, ContinuationDecision, ContinuationOutcome
+from whyloop.values.continuation import (
+    LARGEST,
+    Budget,
+    ContinuationDecision,
+    ContinuationEvaluation,
+    ContinuationOutcome,
+)
 from whyloop.values.execution import AgentStatus, Execution
 from whyloop.values.failure import ErrorHandlingDecision, Failure
 from whyloop.values.judgement import Judged
@@ -310,11 +316,17 @@ def _grant_between(before: ContinuationOutcome, after: ContinuationOutcome) -> B
     """Return what was granted between two decisions: by how much each limit rose."""
     rises: dict[str, float] = {}
     for name, unit in _UNITS.items():
-        old, new = before.evaluation_for(name), after.evaluation_for(name)
-        if old is not None and new is not None:
-            rises[unit] = max(rises.get(unit, 0), new.context["limit"] - old.context["limit"])
+        old, new = _limit_of(before.evaluation_for(name)), _limit_of(after.evaluation_for(name))
+        if old and new:
+            rises[unit] = max(rises.get(unit, 0), new - old)
     steps, tokens = int(rises.get("steps", 0)), int(rises.get("tokens", 0))
     return Budget(steps, tokens, rises.get("seconds", 0.0), str(rises.get("usd", 0)))
+
+
+def _limit_of(evaluation: ContinuationEvaluation | None) -> float:
+    """Return the number at which a limit is reached; 0 if a rule of that name shows none."""
+    limit = evaluation.context.get("limit") if evaluation is not None else None
+    return limit if isinstance(limit, int | float) and 0 < limit <= LARGEST else 0
 
 
 def _answer_of(
