@@ -70,11 +70,12 @@ class Arguments:
         except Exception as error:
             raise ToolDefinitionError(f"tool {name!r}: no JSON schema for its signature: {error}") from error
         self._is_plain = msgspec_knows(self._struct)
+        self._may_change = any(hints[key] not in list(_UNCHANGEABLE) for key in parameters)
         self._convert = converter(self._struct)
 
     def parse(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments as Python values; raise a `ValidationError` for a misfit."""
-        if not _UNCHANGEABLE.issuperset(map(type, arguments.values())):
+        if self._may_change and not _UNCHANGEABLE.issuperset(map(type, arguments.values())):
             arguments = deepcopy(dict(arguments))  # They are recorded, and a tool may change what it gets.
         if not self._is_plain:
             return self._parse_each(arguments)
