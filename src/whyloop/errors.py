@@ -11,11 +11,11 @@ WhyloopError                     anything below
 ├── ApprovalError                a decision about a question that is not open
 ├── StoreError                   an operation of a store failed
 │   ├── SessionNotFoundError     the store has no session with this id
-│   ├── SessionExistsError       the store has a session with this id already
+│   ├── SessionExistsError       the store already has a session with this id
 │   ├── SessionRunningError      another runner has the session; names the runner
 │   ├── WorkflowOpenError        an engine's workflow may need the session; names the workflow
-│   ├── ConflictError            another writer was first; nothing was overwritten
-│   ├── KeyUsedError             the session has an append under this key already
+│   ├── ConflictError            another writer came first; nothing was overwritten
+│   ├── KeyUsedError             the session already has an append under this key
 │   ├── LeaseLostError           another runner has taken the session over
 │   └── StoreUnavailableError    locked, full, read-only or missing, or Temporal is away: try again later
 ├── NoWorkerError                no worker of an engine began a request in time; it stays queued
@@ -116,24 +116,24 @@ class SessionNotFoundError(StoreError):
     """The store has no session with this id.
 
     Args:
-        agent_id: The id that was asked for.
+        agent_id: The id of the missing session.
     """
 
     def __init__(self, agent_id: str) -> None:
-        super().__init__(f"there is no session {agent_id!r} in this store")
+        super().__init__(f"session {agent_id!r} not found in this store")
         self.agent_id = agent_id
-        """The id that was asked for."""
+        """The id of the missing session."""
 
 
 class SessionExistsError(StoreError):
-    """The store has a session with this id already.
+    """The store already has a session with this id.
 
     Args:
         agent_id: The id that is taken.
     """
 
     def __init__(self, agent_id: str) -> None:
-        super().__init__(f"there is a session {agent_id!r} in this store already")
+        super().__init__(f"session {agent_id!r} already exists in this store")
         self.agent_id = agent_id
         """The id that is taken."""
 
@@ -186,7 +186,7 @@ class WorkflowOpenError(StoreError):
 
 
 class ConflictError(StoreError):
-    """Another writer was first, so this one wrote nothing.
+    """Another writer came first, so this one wrote nothing.
 
     Args:
         agent_id: The id of the session.
@@ -196,7 +196,7 @@ class ConflictError(StoreError):
 
     def __init__(self, agent_id: str, expected: int, found: int) -> None:
         super().__init__(
-            f"session {agent_id!r} is at version {found} and not at {expected}: another writer was first, "
+            f"session {agent_id!r} is at version {found}, not {expected}: another writer came first, "
             "and nothing was overwritten. Read it again and continue from there"
         )
         self.agent_id = agent_id
@@ -208,7 +208,7 @@ class ConflictError(StoreError):
 
 
 class KeyUsedError(StoreError):
-    """The session has an append under this key already, so this one wrote nothing.
+    """The session already has an append under this key, so this one wrote nothing.
 
     `digest` is that of the first request, and `version` that of the session after it.
 
@@ -221,8 +221,8 @@ class KeyUsedError(StoreError):
 
     def __init__(self, agent_id: str, key: str, digest: str, version: int) -> None:
         super().__init__(
-            f"session {agent_id!r} has an append under the key {key!r} already, at version {version}: "
-            "return its result to a repeated request, and use another key for another request"
+            f"session {agent_id!r} already has an append under the key {key!r}, at version {version}: "
+            "return its result to a repeated request, and use a new key for a new request"
         )
         self.agent_id = agent_id
         """The id of the session."""

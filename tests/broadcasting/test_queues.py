@@ -149,5 +149,5 @@ def test_a_reader_in_another_thread_sees_every_envelope_once_or_it_is_counted(qu
 
 
 def test_a_queue_for_nothing_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="from 1 on"):
+    with pytest.raises(ConfigurationError, match="use 1 or more"):
         QueueBroadcaster(queue.Queue(), capacity=0)

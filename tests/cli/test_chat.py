@@ -149,7 +149,7 @@ def test_commands_that_change_nothing_work_while_a_question_waits(
     assert "Paused" in out
     assert "Answer y, n or e" not in err
     assert "unknown command /nope" in err
-    assert "/undo has to wait: decide the question, or /quit leaves" in err
+    assert "/undo must wait: decide the question, or leave with /quit" in err
     assert len(only_session().pending_calls) == 1
 
 
@@ -252,7 +252,7 @@ def test_undo_goes_back_before_the_last_question_and_keeps_it_elsewhere(
 ) -> None:
     out, err = piped(capsys, monkeypatch, "Who?\nWhat?\n/undo\nWhere?\n")
     assert out == "One.\nTwo.\nThree.\n"
-    assert "Went back before 'What?'." in err
+    assert "Went back to before 'What?'." in err
     kept = sorted(questions_of(loaded(summary.agent_id)) for summary in sessions().sessions)
     assert kept == [["Who?", "What?"], ["Who?", "Where?"]]
 

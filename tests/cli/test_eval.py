@@ -76,9 +76,9 @@ def test_a_name_chooses_a_function_or_a_list(capsys: Capsys, tmp_path: Path, nam
 def test_the_results_are_compared_with_those_of_the_run_before(capsys: Capsys, tmp_path: Path) -> None:
     target = f"{module_of(tmp_path)}:good"
     _, first, _ = run(capsys, "eval", target, "--results", "results.json")
-    assert "Since the run before" not in first
+    assert "Since the previous run" not in first
     _, second, _ = run(capsys, "eval", target, "--results", "results.json")
-    assert "Since the run before: nothing changed." in second
+    assert "Since the previous run: nothing changed." in second
     document = json.loads(Path("results.json").read_text())
     document["cases"][0]["attempts"][0]["steps"] = 9
     Path("results.json").write_text(json.dumps(document))

@@ -100,7 +100,7 @@ def test_a_file_that_does_not_exist_creates_no_store(capsys: Capsys) -> None:
         (
             "opentelemetry",
             json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [PLAIN_SPAN]}]}]}),
-            "1 span found, but no call of a model: use spans with the attribute gen_ai.operation.name",
+            "1 span found, but no model call: use spans with the attribute gen_ai.operation.name",
         ),
     ],
 )

@@ -50,7 +50,7 @@ def test_ctrl_c_stops_a_run_on_a_terminal(tmp_path: Path) -> None:
         shown.read_until("the model answers")
         shown.type(CTRL_C)
         end = shown.read_to_the_end()
-    assert "stopping; tool calls that run may finish" in end
+    assert "stopping; running tool calls may finish" in end
     assert "Stopped after 1 step (user_requested)." in end
     assert shown.running.returncode == 17
     assert shown.shown.count("\x1b[?25l") == shown.shown.count("\x1b[?25h")
@@ -78,7 +78,7 @@ def test_watch_draws_the_session_so_far_and_then_what_happens(tmp_path: Path) ->
     agent_id = asked(greeting(), "Is anybody there?")
     with terminal("watch", agent_id) as watching:
         # The run starts after that: one that is quicker than the command would leave nothing to wait for.
-        before = watching.read_until("waiting for events, Ctrl-C ends")
+        before = watching.read_until("waiting for events; Ctrl-C ends")
         assert "❯  Is anybody there?" in before
         assert "◆  Hello there." in before
         with terminal("run", "Speak", "--agent", "silent:agent", "--session", agent_id) as running:

@@ -400,7 +400,7 @@ def test_ctrl_c_ends_the_answer_at_once() -> None:
         running.send_signal(signal.SIGINT)
         _, err = running.communicate(timeout=20)
     assert running.returncode == 17, err
-    assert "stopping; tool calls that run may finish, Ctrl-C again ends them at once" in err
+    assert "stopping; running tool calls may finish, Ctrl-C again ends them at once" in err
     assert "Stopped after 1 step (user_requested). StopRequestedCheck decided: Ctrl-C was pressed" in err
     assert len(server.requests) == 1
 

@@ -68,7 +68,7 @@ def test_a_served_agent_answers_and_ctrl_c_ends_it() -> None:
         assert process.stderr is not None
         # The log has the end of the run, and nothing else.
         created, line = process.stderr.read().splitlines()
-        assert created == "Created whyloop.db, since there was no such store."
+        assert created == "Created whyloop.db, because it did not exist."
         assert line.endswith(
             "completed (completed) by ToolCallPresenceCheck: The model answered and asked for no tools"
         )

@@ -63,7 +63,7 @@ def test_the_only_open_question_needs_no_id(capsys: Capsys) -> None:
 def test_a_worker_of_temporal_continues_its_sessions_itself(capsys: Capsys) -> None:
     agent_id = asked(paying())
     in_store(lambda store: store.record_workflow(agent_id, "temporal:default", "whyloop:pay"))
-    continues = "A worker continues it, in the workflow whyloop:pay.\n"
+    continues = "A worker continues it, in workflow whyloop:pay.\n"
     assert run(capsys, "approve", agent_id)[1].endswith(f"'Bob').\n{continues}")
     assert run(capsys, "approve", agent_id)[1].endswith(continues)
     name = loaded(agent_id).agent

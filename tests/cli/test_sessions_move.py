@@ -115,7 +115,7 @@ def test_what_is_there_already_is_refused_or_left_out(capsys: Capsys) -> None:
     agent_id = asked(greeting())
     run(capsys, "export", "--output", "all.jsonl")
     words = refused(capsys, "import", "all.jsonl")
-    assert words.startswith(f"there is a session '{agent_id}' in this store already.")
+    assert words.startswith(f"session '{agent_id}' already exists in this store.")
     assert "--skip-existing" in words
     assert run(capsys, "import", "all.jsonl", "--skip-existing") == (0, "Imported 0 sessions.\n", "")
 
@@ -156,7 +156,7 @@ def test_a_file_that_ends_too_early(capsys: Capsys, tmp_path: Path) -> None:
     assert words.endswith(f": export it again (at line {len(lines) - 1})")
     (tmp_path / "cut.jsonl").write_text("\n".join(lines)[:-9], encoding="utf-8")
     words = refused(capsys, "import", "cut.jsonl", "--store", "new.db")
-    assert f"this line is cut off, or not an entry of a session, in session '{agent_id}', at" in words
+    assert f"this line is cut off, or is not an entry of a session, in session '{agent_id}', at" in words
     assert words.endswith(f": export it again (at line {len(lines)})")
     assert not (tmp_path / "new.db").exists()
 
@@ -296,7 +296,7 @@ def test_old_sessions_are_pruned(
 
 def test_the_summary_names_the_conditions(capsys: Capsys, old_sessions: None) -> None:
     out = run(capsys, "prune", "--older-than", "36h", "--status", "failed", "--status", "stopped", "--yes")[1]
-    assert out == "Deleted 2 failed or stopped sessions that did not change for 1.5 days.\n"
+    assert out == "Deleted 2 failed or stopped sessions that last changed over 1.5 days ago.\n"
     out = run(capsys, "prune", "--older-than", "0s", "--yes")[1]
     assert out == "Deleted 2 completed sessions.\n"
 
@@ -306,7 +306,7 @@ def test_a_dry_run_prints_the_ids_and_deletes_nothing(capsys: Capsys, old_sessio
     assert run(capsys, *argv) == (
         0,
         "old-completed\nold-stopped\n",
-        "Would delete 2 completed or stopped sessions that did not change for 90 days.\n",
+        "Would delete 2 completed or stopped sessions that last changed over 90 days ago.\n",
     )
     assert ids() == EVERYTHING
 
@@ -323,7 +323,7 @@ def test_sessions_that_may_continue_are_never_pruned(capsys: Capsys, old_session
 def test_a_session_that_runs_is_not_pruned(capsys: Capsys, old_sessions: None) -> None:
     with run_by("old-completed"):
         out = run(capsys, "prune", "--older-than", "90d", "--yes")[1]
-    assert out == "Deleted 0 completed sessions that did not change for 90 days.\n"
+    assert out == "Deleted 0 completed sessions that last changed over 90 days ago.\n"
     assert "old-completed" in ids()
 
 
@@ -344,7 +344,7 @@ def test_on_a_terminal_pruning_asks(
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     code, _, err = run(capsys, "prune", "--older-than", "90d")
     assert err.startswith(
-        "Found 1 completed session that did not change for 90 days.\nDelete 1 session permanently? [y/N] "
+        "Found 1 completed session that last changed over 90 days ago.\nDelete 1 session permanently? [y/N] "
     )
     assert (code, len(ids())) == (0 if count == 4 else 1, count)
 

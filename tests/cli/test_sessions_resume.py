@@ -74,7 +74,7 @@ def test_another_question_gives_up_what_waits_and_says_so(capsys: Capsys) -> Non
     agent_id = asked(paying())
     code, _, err = run(capsys, "run", "Never mind", "--session", agent_id, "--agent", f"{HERE}:greeting")
     assert code == 0
-    assert err.startswith("open questions are dropped, since another question is asked\n")
+    assert err.startswith("the open questions are dropped, because you asked another one\n")
     assert loaded(agent_id).pending_calls == ()
 
 

@@ -206,7 +206,7 @@ def test_agents_that_cannot_be_found(capsys: Capsys, crew: None, path: str, erro
 
 def test_it_runs_at_least_one_session_at_once(capsys: Capsys, crew: None) -> None:
     argv = ["worker", "--agents", "crew:agents", "--at-once", "0"]
-    assert "invalid --at-once 0: use a number from 1 on" in refused(capsys, *argv, code=2)
+    assert "invalid --at-once 0: use 1 or more" in refused(capsys, *argv, code=2)
 
 
 @pytest.mark.parametrize(

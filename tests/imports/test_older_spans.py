@@ -117,4 +117,4 @@ def test_a_span_that_cannot_be_read_is_a_problem_and_the_others_are_read() -> No
     states = list(read_log([line([broken, *spans("flat")])], "opentelemetry", on_problem=problems.append))
     assert [state.last_response for state in states] == ["It rains."]
     (problem,) = problems
-    assert problem.reason.startswith("a span is not as OpenTelemetry is")
+    assert problem.reason.startswith("a span does not follow OpenTelemetry")

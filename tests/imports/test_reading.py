@@ -93,7 +93,7 @@ BAD = [
     ),
     (
         '{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "tool_calls": [{}]}]}',
-        "message 2: not an answer of this API: 'function'",
+        "message 2: not a response of this API: 'function'",
     ),
     ("\udcff", "not UTF-8 text"),
 ]
@@ -129,7 +129,7 @@ async def test_the_same_run_is_imported_once() -> None:
     report = await import_log(store, [GOOD, GOOD], "openai")
     (agent_id,) = report.imported
     assert [str(problem) for problem in report.problems] == [
-        f"line 2, good: session {agent_id!r} exists already"
+        f"line 2, good: session {agent_id!r} already exists"
     ]
     other = conversation(("user", "Hi"), ("assistant", "Hello!"), id="good")
     report = await import_log(store, [GOOD, other], "openai", skip_existing=True)

@@ -123,7 +123,7 @@ async def test_a_chat_of_a_session_that_does_not_exist_says_so_and_offers_nothin
             mountChat(document.getElementById("chat"), { url: "/agents/sessions/none", headers });
         }"""
         await page.evaluate(mount)
-        await expect(page.locator(".session-error")).to_have_text("there is no session 'none' in this store")
+        await expect(page.locator(".session-error")).to_have_text("session 'none' not found in this store")
         await expect(page.locator(".conversation")).to_have_count(0)
 
 

@@ -302,7 +302,7 @@ async def test_hooks_see_and_may_change_instructions_that_were_made() -> None:
     ("make", "reason"),
     [
         (lambda context: context.metadata["user"], "the instructions could not be made: KeyError: 'user'"),
-        (lambda context: 7, "the function for the instructions returned int: return a text"),
+        (lambda context: 7, "the function for the instructions returned int: return a string"),
     ],
 )
 async def test_instructions_that_cannot_be_made_are_a_failed_step(make: Any, reason: str) -> None:
@@ -313,7 +313,9 @@ async def test_instructions_that_cannot_be_made_are_a_failed_step(make: Any, rea
 
 
 def test_instructions_are_a_text_or_a_function() -> None:
-    with pytest.raises(ConfigurationError, match="invalid instructions 7: use a text, or a function of the"):
+    with pytest.raises(
+        ConfigurationError, match="invalid instructions 7: use a string, or a function of the"
+    ):
         scripted(instructions=7)
 
 

@@ -318,7 +318,7 @@ async def test_another_type_than_the_stored_one_is_an_error() -> None:
     other = agent_of("tool", output_type=Missing)
     with pytest.raises(OutputError, match="does not fit the output type Missing"):
         other.output(AgentState.from_dict(state.to_dict()))
-    with pytest.raises(OutputError, match="there is no output in this state"):
+    with pytest.raises(OutputError, match="this state has no output"):
         other.output(await scripted("hi").run("go"))
     with pytest.raises(OutputError, match="this agent has no output_type"):
         scripted("hi").output(state)

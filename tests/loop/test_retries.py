@@ -274,7 +274,7 @@ async def test_a_refusal_and_an_exhausted_quota_are_not_retried() -> None:
     for error in (
         ModelError("the model refused: no", retryable=False),
         RateLimitError("You exceeded your current quota, please check your plan"),
-        ConfigurationError("chat completions take no file by its address"),
+        ConfigurationError("the chat completions API takes no files by URL"),
     ):
         agent = scripted(error, error_policy=ErrorPolicy.retry_all())
         state = await agent.run("go")

@@ -107,7 +107,7 @@ def test_a_name_without_a_model(name: str) -> None:
 
 def test_a_name_that_is_not_text() -> None:
     nothing: Any = None
-    with pytest.raises(ConfigurationError, match="invalid name of a model None"):
+    with pytest.raises(ConfigurationError, match="invalid model name None"):
         load(nothing)
 
 

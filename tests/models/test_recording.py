@@ -306,7 +306,7 @@ async def test_a_conversation_that_is_shorter(path: Path) -> None:
 async def test_a_request_too_many_and_one_too_few(path: Path) -> None:
     await recorded(path, ["Hello."])
     replay = ReplayModel(path)
-    with pytest.raises(ScriptError, match=r"run.jsonl has 1 exchange left that no request asked for"):
+    with pytest.raises(ScriptError, match=r"run.jsonl has 1 exchange left that no request used"):
         replay.assert_finished()
     await agent_on(replay).run("Hi")
     with pytest.raises(

@@ -183,7 +183,7 @@ async def test_a_lock_that_is_held_for_too_long_is_an_error_and_nothing_is_writt
 ) -> None:
     async with opened(postgres, schema, timeout=0.3) as (store, lease):
         async with locked(postgres, schema):
-            with pytest.raises(StoreUnavailableError, match=r"within 0\.3 s and nothing was changed"):
+            with pytest.raises(StoreUnavailableError, match=r"within 0\.3 s, and nothing was changed"):
                 await store.append("a", journal("second"), after=1, lease=lease)
             with pytest.raises(StoreUnavailableError):
                 await store.acquire("a", "two", 60)
@@ -291,7 +291,7 @@ async def test_a_server_that_is_down_is_an_error_within_the_timeout(
         postgres.stop()
         try:
             begun = time.monotonic()
-            with pytest.raises(StoreUnavailableError, match="gave no connection within 1 s"):
+            with pytest.raises(StoreUnavailableError, match="provided no connection within 1 s"):
                 await store.append("a", journal("second"), after=1, lease=lease)
             assert time.monotonic() - begun < 1.5
             # A socket that is being closed still takes a connection, and ends it at once.

@@ -116,7 +116,7 @@ async def test_a_tool_result_that_is_too_large_is_a_failure_of_the_call_that_say
         session = await here.session("reader", "too-large")
         state = await asyncio.wait_for(session.send("Read"), 60)
     assert (
-        "the result is 1 MB as it is recorded, and at most 1 MB can be: shorten it"
+        "the result takes 1 MB when recorded, and the maximum is 1 MB: shorten it"
         in state.messages[2].content
     )
 
@@ -149,7 +149,7 @@ async def test_results_that_are_too_large_together_are_failures_of_their_calls(
         state = await asyncio.wait_for(session.send("Read"), 30)
     results = [message.content for message in state.messages if message.role == "tool"]
     assert len(results) == 3
-    assert all("at most 2 MB can be" in result for result in results)
+    assert all("the maximum is 2 MB" in result for result in results)
 
 
 async def test_an_answer_that_is_too_large_is_a_failure_of_the_model_that_says_why(
@@ -160,7 +160,7 @@ async def test_an_answer_that_is_too_large_is_a_failure_of_the_model_that_says_w
         session = await here.session("writer", "too-long")
         state = await asyncio.wait_for(session.send("Write"), 60)
     assert state.status is AgentStatus.FAILED
-    assert "at most 1 MB can be" in state.explain()
+    assert "the maximum is 1 MB" in state.explain()
 
 
 async def test_a_message_that_is_too_large_is_refused_with_the_reason(
@@ -169,7 +169,7 @@ async def test_a_message_that_is_too_large_is_refused_with_the_reason(
     monkeypatch.setattr("whyloop.temporal.claims.LARGEST_CLAIM", 1_000_000)
     async with fleet(temporal, store, [Agent(ScriptedModel(["Read."]), name="reader")]) as here:
         session = await here.session("reader", "long-message")
-        with pytest.raises(ConfigurationError, match="the message is 2 MB as it is recorded"):
+        with pytest.raises(ConfigurationError, match="the message takes 2 MB when recorded"):
             await asyncio.wait_for(session.send('"' * 400_000), 30)
         state = await asyncio.wait_for(session.send("x" * 400_000), 60)
         await here.replay("long-message")

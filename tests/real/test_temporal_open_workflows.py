@@ -191,7 +191,7 @@ async def test_a_workflow_that_is_woken_for_a_deleted_session_fails_with_the_rea
         await session.handle.signal("wake")
         with pytest.raises(WorkflowFailureError) as failed:
             await asyncio.wait_for(session.handle.result(), 30)
-        assert "there is no session 'deleted' in this store" in str(failed.value.cause)
+        assert "session 'deleted' not found in this store" in str(failed.value.cause)
         with pytest.raises(SessionNotFoundError):
             await session.send("Pay")
 

@@ -91,7 +91,7 @@ async def test_streams_of_others_are_as_if_they_were_not_there(store: Store, age
     accepted, closed = await lab.client.socket(path, headers=BOB)
     assert accepted["type"] == "websocket.accept"
     assert (closed["type"], closed["code"]) == ("websocket.close", 4404)
-    assert closed["reason"] == f"there is no session {agent_id!r} in this store"
+    assert closed["reason"] == f"session {agent_id!r} not found in this store"
 
 
 async def test_who_may_see_a_session_may_hear_of_it(store: Store) -> None:

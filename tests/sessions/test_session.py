@@ -75,7 +75,7 @@ async def test_a_new_session_is_listed_from_the_start(store: Store) -> None:
 
 
 async def test_an_id_of_ones_own(store: Store) -> None:
-    with pytest.raises(SessionNotFoundError, match="there is no session 'customer-42' in this store"):
+    with pytest.raises(SessionNotFoundError, match="session 'customer-42' not found in this store"):
         await Session.open(store, agent_with(), "customer-42")
     session = await Session.open(store, agent_with("hello"), "customer-42", create=True)
     await session.send("hi")
@@ -393,7 +393,7 @@ async def test_natural_mistakes_are_named(store: Store) -> None:
         await session.resume(grant=anything)
     with pytest.raises(ConfigurationError, match="must be text"):
         await store.request_stop(session.agent_id, 5)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="use a number from 1 on"):
+    with pytest.raises(ConfigurationError, match="use 1 or more"):
         await store.fork(session.agent_id, step=anything)
 
 

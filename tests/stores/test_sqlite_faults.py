@@ -172,7 +172,7 @@ async def test_a_full_disk_loses_nothing_and_writes_again_with_more_room(
                 connection_of(store).execute("PRAGMA max_page_count = 100")
             written = await fill(store)
             assert written > 5
-            with pytest.raises(StoreUnavailableError, match=r"the disk is full.*make room"):
+            with pytest.raises(StoreUnavailableError, match=r"the disk is full.*free some space"):
                 await store.append("a", journal("x" * 5000), after=written)
             with pytest.raises(StoreUnavailableError, match="the disk is full"):
                 await store.append("a", journal("x" * 1_000_000) * 3, after=written)

@@ -377,7 +377,7 @@ def item(envelope: Envelope, channels: Channels, limit: int) -> Item:
                 return Item(envelope, body)
     except (TypeError, ValueError, RecursionError) as error:
         return Item(envelope, problem=f"an envelope cannot be written as JSON: {shortened(str(error), 100)}")
-    return Item(envelope, problem="an envelope is too large, and there is nothing in it to cut")
+    return Item(envelope, problem="an envelope is too large, and nothing in it can be shortened")
 
 
 def requests(items: Sequence[Item], limit: int) -> Iterator[list[Item]]:
@@ -405,7 +405,7 @@ _EXPLANATIONS = {
     401: "the key or the secret is wrong, or the clocks differ by minutes; ",
     404: "the app does not exist, or the address is wrong; ",
     413: "the request is too large; ",
-    422: "the server refuses the shape of the request; ",
+    422: "the server rejected the request as malformed; ",
 }
 
 
@@ -427,7 +427,7 @@ def refusal(app: App, status: int, body: bytes, retry_after: float | None = None
                 return None
             code = given if isinstance(given, int) else 500
     elif 200 <= status < 300:
-        return BroadcastError(f"not an answer of a Pusher server: {_shown(app, text)}", status=status)
+        return BroadcastError(f"not a response of a Pusher server: {_shown(app, text)}", status=status)
     return BroadcastError(
         f"HTTP {code}: {_EXPLANATIONS.get(code, '')}{_shown(app, text)}",
         retry=code >= 500 or code in (408, 425, 429),

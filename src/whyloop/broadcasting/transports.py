@@ -141,7 +141,7 @@ class QueueBroadcaster:
 
     def __init__(self, queue: AnyQueue, capacity: int | None = None) -> None:
         if capacity is not None and capacity < 1:
-            raise ConfigurationError(f"invalid capacity {capacity}: use a number from 1 on")
+            raise ConfigurationError(f"invalid capacity {capacity}: use 1 or more")
         self._queue = queue
         largest = queue.maxsize if queue.maxsize > 0 else capacity or DEFAULT_CAPACITY
         self._capacity = min(capacity or largest, largest)

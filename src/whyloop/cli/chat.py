@@ -162,7 +162,7 @@ class Chat:
         if command is None:
             raise ConfigurationError(f"unknown command /{name}: /help lists the commands")
         if allowed is not None and name not in allowed:
-            raise ConfigurationError(f"/{name} has to wait: decide the question, or /quit leaves")
+            raise ConfigurationError(f"/{name} must wait: decide the question, or leave with /quit")
         command.run(self, argument)
 
     def _attempt(self, work: Callable[[], object]) -> None:
@@ -180,7 +180,7 @@ class Chat:
         is_new = self._session is None
         session = self._session or self._open(None)
         if session.state.pending_calls:
-            self._note("  Open questions are dropped, since another question is asked.")
+            self._note("  The open questions are dropped, because you asked another one.")
         try:
             self._work(lambda session, deps, handler: session.send(question, deps=deps, on_event=handler))
         except WhyloopError:
@@ -302,7 +302,7 @@ class Chat:
         else:
             self._session = None
         self._prefilled = escaped(questions[-1])
-        self._note(f"  Went back before {shortened(questions[-1], 60)!r}. {_name(session)} keeps it.")
+        self._note(f"  Went back to before {shortened(questions[-1], 60)!r}. {_name(session)} keeps it.")
 
     def fork(self, _: str) -> None:
         session = self._asked()
@@ -428,7 +428,7 @@ class Command(NamedTuple):
 COMMANDS = (
     Command("/why [STEP]", "explain why the last run ended, or continued after a step", Chat.why),
     Command("/resume", "continue the run after a stop, an error or an open question", Chat.resume),
-    Command("/undo", "go back before the last question", Chat.undo),
+    Command("/undo", "go back to before the last question", Chat.undo),
     Command("/fork", "continue in a copy of the session", Chat.fork),
     Command("/usage", "show the tokens and the cost of the last run and of the session", Chat.usage),
     Command("/model [NAME]", "show the model, or continue with another one", Chat.model),

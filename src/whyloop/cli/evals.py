@@ -72,7 +72,7 @@ def _show(report: EvalReport, changes: list[str] | None) -> None:
     note = f", {skipped} skipped" if skipped else ""
     lines += ["", f"{passed} of {counted(len(report.cases), 'case')} passed{note}. {_used(report.usage)}"]
     if changes is not None:
-        lines += ["", "Since the run before:", *[f"  {shortened(change, 300)}" for change in changes]]
+        lines += ["", "Since the previous run:", *[f"  {shortened(change, 300)}" for change in changes]]
         if not changes:
             lines[-1] += " nothing changed."
     write_lines(lines)

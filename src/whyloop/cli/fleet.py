@@ -107,7 +107,7 @@ async def work_for_temporal(
     from whyloop.temporal import TemporalRecovery, WhyloopPlugin, workflow_id
 
     if not args.drain >= 0:
-        raise ConfigurationError(f"invalid --drain {args.drain}: use a number of seconds from 0 on")
+        raise ConfigurationError(f"invalid --drain {args.drain}: use a number of seconds, 0 or more")
     queue = args.task_queue or TASK_QUEUE
     workflow_id(queue, "")  # Refuses a name that cannot be one.
     deployment = _deployment(args.deployment)

@@ -83,7 +83,7 @@ async def _ask(
 
     async def send(session: AnySession) -> AgentState:
         if session.state.pending_calls:
-            write_error("open questions are dropped, since another question is asked")
+            write_error("the open questions are dropped, because you asked another one")
         return await session.send(question, deps=await deps_of(session.summary, make_deps))
 
     return exit_code(await _run_session(agent, args, args.session, send, metadata))
@@ -272,7 +272,7 @@ async def stoppable(runner: Runner, work: Work, view: LiveView | Progress) -> Ag
         nonlocal pressed
         pressed += 1
         if pressed == 1 and runner.request_stop("Ctrl-C was pressed"):
-            view.note("  stopping; tool calls that run may finish, Ctrl-C again ends them at once")
+            view.note("  stopping; running tool calls may finish, Ctrl-C again ends them at once")
         else:
             task.cancel()
 

@@ -152,7 +152,7 @@ def freeze_startup() -> None:
 def _announce_store(args: argparse.Namespace) -> None:
     """Report a new store: its path may be mistyped."""
     if args.created is not None:
-        write_error(f"Created {shortened(str(args.created), 300)}, since there was no such store.")
+        write_error(f"Created {shortened(str(args.created), 300)}, because it did not exist.")
 
 
 def _agent(args: argparse.Namespace) -> Agent[Any, Any] | str | None:
@@ -252,7 +252,7 @@ def _limited(**options: Any) -> Any:
 async def work(store: Store, args: argparse.Namespace) -> int:
     """Continue sessions until a signal."""
     if args.at_once is not None and args.at_once < 1:
-        raise ConfigurationError(f"invalid --at-once {args.at_once}: use a number from 1 on")
+        raise ConfigurationError(f"invalid --at-once {args.at_once}: use 1 or more")
     if args.temporal is None:
         refuse_without_temporal(args, TEMPORAL_WORKER)
     agents, make_deps = find_agents(args.agents), find_deps(args.deps)

@@ -281,7 +281,7 @@ async def _draw_session(store: Store, args: argparse.Namespace) -> int:
             feed.recorded(summary.agent_id, cursor) if args.so_far else feed.follow(summary.agent_id, cursor)
         )
         followed = FollowedEvents(store, summary.agent_id)
-        with LiveView(console, live=not args.so_far, idle="waiting for events, Ctrl-C ends") as view:
+        with LiveView(console, live=not args.so_far, idle="waiting for events; Ctrl-C ends") as view:
             async with aclosing(events) as batches:
                 async for items in batches:
                     for item in items:
@@ -364,7 +364,7 @@ async def _decide(
 def _next_commands(args: argparse.Namespace, summary: Summary, state: AgentState) -> list[str]:
     """Return the next commands; a worker of Temporal continues its sessions itself."""
     if summary.workflow is not None and not state.pending_calls and not state.status.has_ended:
-        return [f"A worker continues it, in the workflow {shortened(summary.workflow, 200)}."]
+        return [f"A worker continues it, in workflow {shortened(summary.workflow, 200)}."]
     return next_commands(args, state, args.id)
 
 

@@ -137,7 +137,7 @@ async def _import_log(args: argparse.Namespace) -> int:
                 write_error(f"{noun}: {problem}")
             if len(found) > MOST_LISTED:
                 write_error(f"{noun}: {len(found) - MOST_LISTED:,} more, --json lists all")
-        skipped = f", skipped {len(report.skipped):,} that exist already" if report.skipped else ""
+        skipped = f", skipped {len(report.skipped):,} that already exist" if report.skipped else ""
         write_lines([f"Imported {counted(len(report.imported), 'session')}{skipped}."])
     return FAILED if report.problems or report.gaps else 0
 
@@ -238,7 +238,7 @@ async def prune(store: Store, args: argparse.Namespace) -> int:
     """Delete the sessions that ended long ago."""
     statuses: list[str] = list(dict.fromkeys(args.status or [AgentStatus.COMPLETED.value]))
     noun, seconds = f"{' or '.join(statuses)} session", args.older_than.total_seconds()
-    since = f" that did not change for {long_span_text(seconds)}" if seconds else ""
+    since = f" that last changed over {long_span_text(seconds)} ago" if seconds else ""
     found: list[str] = []
     async for batch in prune_store(store, args.older_than, statuses=statuses, dry_run=True):
         found += batch

@@ -82,7 +82,7 @@ async def _survey(
     surveyor, filters = Surveyor(rules), filters_of(args)
     processes = (os.cpu_count() or 1) if args.processes is None else args.processes
     if processes < 1:
-        raise CommandError(f"invalid --processes {processes}: use a number from 1 on", USAGE_ERROR)
+        raise CommandError(f"invalid --processes {processes}: use 1 or more", USAGE_ERROR)
     page = await store.sessions(limit=PAGE, **filters)
     if page.next is None or processes == 1:
         async for found in read_runs(store, filters):

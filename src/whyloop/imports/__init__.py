@@ -160,7 +160,7 @@ async def import_log(
                 if skip_existing:
                     skipped.append(agent_id)
                 else:
-                    problems.append(_problem(found.line, found.name, f"session {agent_id!r} exists already"))
+                    problems.append(_problem(found.line, found.name, f"session {agent_id!r} already exists"))
         if on_progress is not None:
             on_progress(number)
     return ImportReport(tuple(imported), tuple(skipped), tuple(gaps), tuple(problems))
@@ -250,7 +250,7 @@ def _run(
     except (LogError, WhyloopError, RecursionError, UnicodeError) as error:
         return _problem(line, name or f"run {number}", str(error) or type(error).__name__)
     except MISREAD as error:  # One run of thousands that no reader foresaw is a problem of that run alone.
-        return _problem(line, name or f"run {number}", f"it is not as {log.title} is: {error!r}")
+        return _problem(line, name or f"run {number}", f"it does not have the form of {log.title}: {error!r}")
 
 
 def _problem(line: int | None, run: str, reason: str, session: str | None = None) -> LogProblem:

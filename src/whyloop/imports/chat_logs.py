@@ -228,7 +228,7 @@ def _read(reader: Any, document: Mapping[str, Any], entry: Mapping[str, Any]) ->
     except LogError:
         raise
     except (WhyloopError, *MISREAD) as error:
-        raise LogError(f"not an answer of this API: {shortened(str(error) or repr(error), 200)}") from None
+        raise LogError(f"not a response of this API: {shortened(str(error) or repr(error), 200)}") from None
 
 
 def _unknown_role(role: object) -> LogError:

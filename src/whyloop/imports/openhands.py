@@ -146,7 +146,7 @@ class _Reader(ABC):
         """Return the run with what its document says about it as a whole."""
         transcript, document = self.transcript, self._document
         if not transcript.items:
-            raise LogError("it has no message of a user and no action of an agent")
+            raise LogError("it has neither a user message nor an agent action")
         if isinstance(error := document.get("error"), str) and error:
             transcript.ending = _error_ending(error)
         metadata = object_in(document, "metadata")

@@ -78,7 +78,7 @@ class OpenTelemetryLog(LogFormat):
                     broken = error
                     continue
                 except (RecursionError, *MISREAD) as error:
-                    broken = LogError(f"a span is not as OpenTelemetry is: {error!r}")
+                    broken = LogError(f"a span does not follow OpenTelemetry: {error!r}")
                     continue
                 key = f"{span.trace}/{span.id}"
                 self._parents[key] = f"{span.trace}/{span.parent}" if span.parent else ""
@@ -100,7 +100,7 @@ class OpenTelemetryLog(LogFormat):
         if not self._parents:
             return "no spans found: use OTLP JSON, an object with resourceSpans, scopeSpans and spans"
         return (
-            f"{counted(len(self._parents), 'span')} found, but no call of a model: use spans with the "
+            f"{counted(len(self._parents), 'span')} found, but no model call: use spans with the "
             "attribute gen_ai.operation.name, such as chat or execute_tool"
         )
 
@@ -127,7 +127,7 @@ class OpenTelemetryLog(LogFormat):
         chats = [span for span in spans if span.operation in _CHATS]
         tools = [span for span in spans if span.operation == _TOOL]
         if not chats:
-            raise LogError(f"trace {shortened(first.trace, 60)!r} has tools, but no call of a model")
+            raise LogError(f"trace {shortened(first.trace, 60)!r} has tool calls, but no model call")
         if model := _model(chats[0]):
             transcript.metadata["model"] = model
         for text in _instructions(chats[0]) or _instructions(first):

@@ -87,7 +87,7 @@ class SweAgentLog(LogFormat):
                 transcript.query(Message.user(joined_text(entry.get("content"))))
         if not transcript.items:
             transcript.query(Message.user(""))
-            transcript.gaps.append("the task is unknown: the log has no message of a user")
+            transcript.gaps.append("the task is unknown: the log has no user message")
 
 
 def _add_step(transcript: Transcript, step: Event, said: Event, number: int) -> None:

@@ -86,12 +86,12 @@ def resume_run(
         raise ConfigurationError(f"invalid grant {grant!r}: use a Budget, such as Budget(steps=10)")
     if state.status is AgentStatus.COMPLETED:
         raise NotResumableError(
-            "this execution is completed, so there is nothing to resume: ask the next question, "
-            "with run(text, state=state) or, of a session, send(text)"
+            "this execution is completed, so there is nothing to resume: ask the next question "
+            "with run(text, state=state), or send(text) on a session"
         )
     if not state.messages:
         raise NotResumableError(
-            "this session has no query yet: ask one, with run(text, state=state) or, of a session, send(text)"
+            "this session has no query yet: ask one with run(text, state=state), or send(text) on a session"
         )
     run = Run(agent._setup.for_run(deps, handlers), state, journal)
     run.add(Resumed(agent._setup.world.now(), grant=grant, agent=agent.name, key=key))

@@ -95,7 +95,7 @@ async def _make_instructions(
     except Exception as error:
         raise RuntimeError(f"the instructions could not be made: {error_text(error)}") from error
     if not isinstance(text, str):
-        raise TypeError(f"the function for the instructions returned {type(text).__name__}: return a text")
+        raise TypeError(f"the function for the instructions returned {type(text).__name__}: return a string")
     text = clean(text)
     if run.setup.output is not None:
         text = run.setup.output.instructions(text, run.setup.output_mode) or ""

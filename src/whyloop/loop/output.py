@@ -225,7 +225,7 @@ class Output:
             )
         try:
             if encoding.is_too_deep(data):
-                raise ValueError("it is nested too deep")
+                raise ValueError("it is nested too deeply")
             return data, convert(data, self.kind)
         except Exception as error:
             raise MisfitError(*self._problems(data, error, path)) from None
@@ -299,8 +299,8 @@ def decode_output(output: Output | None, state: AgentState) -> Any:
         return state.last_response
     if written is None:
         raise OutputError(
-            "there is no output in this state: it was made without an output_type, "
-            "or a slim snapshot has left the output out"
+            "this state has no output: it was made without an output_type, "
+            "or a slim snapshot omitted the output"
         )
     try:
         return convert(msgspec.json.decode(written), output.kind)

@@ -227,7 +227,9 @@ class Setup(Struct, frozen=True):
         instructions = self.instructions if isinstance(self.instructions, str) else None
         if output is not None:
             if OUTPUT_TOOL in tools:
-                raise ConfigurationError(f"invalid tool name {OUTPUT_TOOL!r}: it is that of the output tool")
+                raise ConfigurationError(
+                    f"invalid tool name {OUTPUT_TOOL!r}: it is reserved for the output tool"
+                )
             mode = output.mode(with_tools=bool(specs))
             specs = (*specs, output.tool) if mode is OutputMode.TOOL else specs
             instructions = output.instructions(instructions, mode)
@@ -382,7 +384,7 @@ def refuse_model(model: object) -> None:
         raise ConfigurationError(f"invalid model {model!r}: use an object with a method respond(request)")
     if iscoroutinefunction(respond):
         raise ConfigurationError(
-            f"{type(model).__name__}.respond returns its answer, and a model yields it: "
+            f"{type(model).__name__}.respond returns its answer, but a model must yield it: "
             "write `yield ModelResponse(…)` instead of `return …`"
         )
 
@@ -391,7 +393,7 @@ def refuse_instructions(instructions: object) -> None:
     """Refuse instructions that are neither a text nor a function."""
     if instructions is not None and not isinstance(instructions, str) and not callable(instructions):
         raise ConfigurationError(
-            f"invalid instructions {instructions!r}: use a text, or a function of the RunContext"
+            f"invalid instructions {instructions!r}: use a string, or a function of the RunContext"
         )
 
 

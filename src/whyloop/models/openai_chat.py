@@ -167,7 +167,7 @@ def _part(part: Part) -> dict[str, Any]:
         return {"type": "image_url", "image_url": {"url": data_url(part)}}
     if media_of(part)[1] is None:
         address = shortened(part.url or "", 100)
-        raise ConfigurationError(f"chat completions take no file by its address: {address}; pass its data")
+        raise ConfigurationError(f"the chat completions API takes no files by URL: {address}; pass its data")
     return {"type": "file", "file": {"filename": part.name or "file", "file_data": data_url(part)}}
 
 

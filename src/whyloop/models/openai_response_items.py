@@ -71,10 +71,10 @@ def response_from(document: Mapping[str, Any]) -> ModelResponse:
     if document.get("error"):
         raise stream_error({"error": document["error"]})
     if status in _FAILED:
-        raise ModelError(f"the provider gave up the response: its status is {status!r}")
+        raise ModelError(f"the provider gave up on the response: its status is {status!r}")
     output: Sequence[Item] = document["output"]
     if not output and status is None:
-        raise ResponseValidationError("the response has no answer in it: its output is empty")
+        raise ResponseValidationError("the response contains no answer: its output is empty")
     messages = [item for item in output if kind_of(item) == "message"]
     _check_refusal(messages)
     calls = tuple([_call(item) for item in output if kind_of(item) == "function_call"])

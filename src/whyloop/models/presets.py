@@ -44,20 +44,20 @@ class Preset(Struct, frozen=True):
 
 
 QUIRKS = {
-    "max_tokens": "knows max_tokens and not max_completion_tokens",
+    "max_tokens": "knows max_tokens, but not max_completion_tokens",
     "no_stream_options": "does not know stream_options",
-    "tool_choice_any": 'has "any" instead of "required" as a tool choice',
+    "tool_choice_any": 'uses "any" instead of "required" as the tool choice',
     "no_keep_alive": "serves one request for each connection",
     "no_encrypted_reasoning": "neither keeps nor returns reasoning items",
     "no_store": "does not know the field store",
-    "no_developer": "knows system messages and no developer messages",
-    "no_extras": "refuses fields of other hosts",
-    "short_ids": "wants ids of nine letters and digits for tool calls",
-    "no_schema": "takes no JSON schema for an answer",
-    "no_schema_with_tools": "takes no JSON schema for an answer together with tools",
+    "no_developer": "knows system messages, but no developer messages",
+    "no_extras": "rejects fields of other hosts",
+    "short_ids": "requires ids of nine letters and digits for tool calls",
+    "no_schema": "accepts no JSON schema for the answer",
+    "no_schema_with_tools": "accepts no JSON schema for the answer together with tools",
     "no_tools": "knows no tools",
     "no_tool_choice": "knows no tool choice: a request that must not lead to a call has no tools",
-    "reasoning_back": "wants reasoning_content with every message of the assistant",
+    "reasoning_back": "requires reasoning_content with every assistant message",
 }
 """The known habits of hosts that differ from others with the same API."""
 
@@ -327,7 +327,7 @@ def _http_model() -> type[HttpModel]:
 def _find_preset(name: str) -> tuple[str, Preset, str]:
     """Return the provider, its preset and the model in a name like "openai:gpt-5"."""
     if not isinstance(name, str):
-        raise ConfigurationError(f"invalid name of a model {name!r}: use text such as openai:gpt-5")
+        raise ConfigurationError(f"invalid model name {name!r}: use text such as openai:gpt-5")
     provider, colon, model = name.partition(":")
     preset = PRESETS.get(provider)
     if preset is None:
@@ -362,7 +362,7 @@ def _address(provider: str, preset: Preset, given: str | None) -> str:
         address = os.environ.get(variable) if variable else preset.base_url
         if not address:
             raise ConfigurationError(
-                f"{provider} has another address for every account: set {variable} or pass base_url=…"
+                f"{provider} has a different address for each account: set {variable} or pass base_url=…"
             )
     path = _path_of(address)
     return address.rstrip("/") + "/openai/v1" if variable and not path.strip("/") else address

@@ -171,7 +171,7 @@ def reading_answer() -> Iterator[None]:
     try:
         yield
     except _MISREAD as error:
-        raise _misread("the response has no answer in it", error) from None
+        raise _misread("the response contains no answer", error) from None
 
 
 def _misread(problem: str, error: Exception) -> ResponseValidationError:

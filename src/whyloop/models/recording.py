@@ -197,7 +197,7 @@ class ReplayModel:
         """Fail if the recording has an exchange that was not used."""
         if self._left:
             left = counted(len(self._left), "exchange")
-            raise ScriptError(f"{self.path.name} has {left} left that no request asked for")
+            raise ScriptError(f"{self.path.name} has {left} left that no request used")
 
     def _exchange_for(self, request: ModelRequest) -> Exchange:
         tools = [spec.name for spec in request.tools]

@@ -120,7 +120,7 @@ def _refuse_misfit(response: ModelResponse, schema: Mapping[str, Any]) -> None:
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         problem = f"it is not JSON: {shortened(response.text, 80)!r}"
     if problem is not None:
-        raise ResponseValidationError(f"the answer does not fit the schema that was asked for: {problem}")
+        raise ResponseValidationError(f"the answer does not fit the requested schema: {problem}")
 
 
 class ServerEvent(NamedTuple):

@@ -223,7 +223,7 @@ class Live:
                 if not failing:
                     is_known = isinstance(error, WhyloopError)
                     _log.warning(
-                        "the store cannot be watched, and is asked again: %s",
+                        "the store cannot be watched at the moment, trying again: %s",
                         error,
                         exc_info=None if is_known else error,
                     )

@@ -236,18 +236,18 @@ class Connections:
                 return StoreError, "cannot be used by this store, which was closed: make a new one"
             case PoolTimeout():
                 return StoreUnavailableError, (
-                    f"gave no connection within {self._timeout:g} s: it is down, or all {self._most} "
+                    f"provided no connection within {self._timeout:g} s: it is down, or all {self._most} "
                     "connections of this store are in use. Stored sessions are safe; try again"
                 )
             case errors.QueryCanceled():
                 return StoreUnavailableError, (
-                    f"was not done within {self._timeout:g} s and nothing was changed: another program "
+                    f"did not finish within {self._timeout:g} s, and nothing was changed: another program "
                     f"holds a lock on the session, or the server is too busy ({text}). Try again"
                 )
             case errors.ReadOnlySqlTransaction():
                 return StoreUnavailableError, (
-                    "takes no changes, it is read-only: a standby, perhaps. Connect to the primary, or "
-                    "try again when it takes changes"
+                    "is read-only, perhaps because it is a standby. Connect to the primary, or try again "
+                    "when it accepts changes"
                 )
             case psycopg.OperationalError() | psycopg.InterfaceError() | TimeoutError():
                 return StoreUnavailableError, (

@@ -502,6 +502,6 @@ def _entry(number: int, line: str, about: str) -> str:
         return bytes(msgspec.json.decode(line, type=_Line).entry).decode()
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         raise SnapshotError(
-            f"this line is cut off, or not an entry of a session, in {about}: export it again",
+            f"this line is cut off, or is not an entry of a session, in {about}: export it again",
             f"line {number}",
         ) from None

@@ -266,11 +266,11 @@ def checked_limit(limit: object) -> int:
 def check_lease(owner: object, seconds: object) -> None:
     """Raise an error unless the owner and the seconds of a lease are valid."""
     if not isinstance(owner, str) or not owner:
-        raise ConfigurationError(f"invalid owner of a lease {shortened(repr(owner), 80)}: use text")
+        raise ConfigurationError(f"invalid lease owner {shortened(repr(owner), 80)}: use text")
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not is_number or not 0 < seconds <= LONGEST_LEASE:  # type: ignore[operator]
         raise ConfigurationError(
-            f"invalid seconds of a lease {shortened(repr(seconds), 80)}: use more than 0, "
+            f"invalid lease seconds {shortened(repr(seconds), 80)}: use more than 0, "
             f"and at most {LONGEST_LEASE:,} (ten years)"
         )
 
@@ -319,7 +319,7 @@ def checked_key(key: object) -> str:
     """Return the key of a claim, if `claim_key` can have made it."""
     if not isinstance(key, str) or not _KEY.fullmatch(key):
         raise ConfigurationError(
-            f"invalid key of a claim {shortened(repr(key), 80)}: use what keep_claim returned"
+            f"invalid claim key {shortened(repr(key), 80)}: use what keep_claim returned"
         )
     return key
 

@@ -347,7 +347,7 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
     if db.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
         raise StoreError(
             f"{path} is on a file system on which SQLite cannot keep its log, such as a network drive: "
-            "move it to a disk of this machine, or use PostgreSQL"
+            "move it to a local disk, or use PostgreSQL"
         )
     for name in [name for name in MIGRATIONS if name not in applied]:
         db.execute("BEGIN IMMEDIATE")
@@ -761,7 +761,7 @@ _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 
 # These pass, or can be put right, while all that was stored is safe.
 _UNAVAILABLE = {
-    sqlite3.SQLITE_FULL: "the disk is full, so nothing more can be stored: make room and try again",
+    sqlite3.SQLITE_FULL: "the disk is full, so nothing more can be stored: free some space and try again",
     sqlite3.SQLITE_READONLY: "the file or its folder cannot be written to: check their owner and "
     "permissions, and whether the disk was mounted for reading only",
     sqlite3.SQLITE_CANTOPEN: "the file cannot be opened: check that it is a file, that its folder exists, "

@@ -584,7 +584,7 @@ class Store(ABC):
             new_agent_id: The id of the new session. Default: a new one.
         """
         if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 1):
-            raise ConfigurationError(f"invalid step {step!r}: use a number from 1 on")
+            raise ConfigurationError(f"invalid step {step!r}: use 1 or more")
         state, entries = await fork_session(
             self,
             agent_id,

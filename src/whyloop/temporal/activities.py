@@ -402,7 +402,7 @@ async def _patiently(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         try:
             return await work()
         except StoreUnavailableError as error:
-            _log.warning("the store is unavailable, and is asked again in %g s: %s", seconds, error)
+            _log.warning("the store is unavailable, trying again in %g s: %s", seconds, error)
             await asyncio.sleep(seconds)
             seconds = min(2 * seconds, _LONGEST_WAIT)
 

@@ -50,7 +50,7 @@ def too_large(value: Struct, name: str = "result", *, share: int = 1) -> Configu
     if size <= limit:
         return None
     return ConfigurationError(
-        f"the {name} is {size / 1e6:.0f} MB as it is recorded, and at most {limit / 1e6:.0f} MB can be: "
+        f"the {name} takes {size / 1e6:.0f} MB when recorded, and the maximum is {limit / 1e6:.0f} MB: "
         "shorten it, or say where the rest can be found"
     )
 

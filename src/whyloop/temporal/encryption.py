@@ -71,6 +71,6 @@ class EncryptionCodec(PayloadCodec):
             return Payload.FromString(key.decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], name))
         except InvalidTag:
             raise ConfigurationError(
-                f"a payload cannot be decrypted: key {name.decode()!r} here is another one than where it was "
-                "encrypted, or its bytes were changed"
+                f"a payload cannot be decrypted: key {name.decode()!r} is not the one that it was "
+                "encrypted with, or its bytes were changed"
             ) from None

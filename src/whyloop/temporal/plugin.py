@@ -169,7 +169,7 @@ def _by_name(agents: Mapping[str, AnyAgent] | Iterable[AnyAgent]) -> dict[str, A
     found: dict[str, AnyAgent] = {}
     for agent in agents:
         if agent.name in found:
-            raise ConfigurationError(f"two agents are named {agent.name!r}: give one another name")
+            raise ConfigurationError(f"two agents are named {agent.name!r}: rename one of them")
         found[agent.name] = agent
     return found
 

@@ -316,7 +316,9 @@ async def _play_all(
             await asyncio.sleep(SECONDS_BETWEEN_STARTS)
     waiting = (await store.sessions(status="paused")).sessions
     if waiting:
-        write_error(f"All scenarios have ended but {counted(len(waiting), 'session')}: decide in the page.")
+        write_error(
+            f"All scenarios have ended except {counted(len(waiting), 'session')}: decide in the page."
+        )
 
 
 async def _play(store: MemoryStore, agent: Agent, scenario: Scenario) -> None:
