@@ -57,25 +57,25 @@ class Agent(Generic[D_contra, T_co]):
     Args:
         model: The language model, such as `whyloop.models.load("openai:gpt-5")`.
         tools: Functions, `@tool` functions and toolsets that the model may call. Default: none.
-        instructions: The instructions to the model: a text, or a function of the `RunContext` that returns
-            it, plain or async, called for each request. Default: none.
-        deps_type: The type of the deps that each run needs. Default: None, a run needs no deps.
+        instructions: The instructions to the model: a string, or a function of the `RunContext` that returns
+            one, sync or async, which is called for each request. Default: none.
+        deps_type: The type of the deps that each run needs. Default: None, for a run without deps.
         output_type: The type of the answer: a dataclass, `TypedDict`, struct, pydantic model, union, list,
             literal or scalar; `state.output` is a value of it. Default: str, the text of the model.
-        output_validators: A function, or several, that takes the output and returns it, also changed, or
+        output_validators: A function, or several, that takes the output and returns it, changed or not, or
             raises a `ValueError` with a message for the model. Default: none.
         output_retries: How often the model may correct an answer that does not fit, before the error policy
             is asked. Default: 1.
-        max_steps: The steps of one execution at most; None for no limit. Default: 20.
-        max_tokens: The tokens of one execution at most. Default: no limit.
-        timeout: The seconds of one execution at most, by the wall clock; None for no limit. Default: 300.
-        cumulative_timeout: The seconds of work at most, instead of the wall clock. Default: no limit.
+        max_steps: The maximum number of steps of one execution; None for no limit. Default: 20.
+        max_tokens: The maximum number of tokens of one execution. Default: no limit.
+        timeout: The maximum seconds of one execution by the wall clock; None for no limit. Default: 300.
+        cumulative_timeout: The maximum seconds of work, instead of the wall clock. Default: no limit.
         finish_reasons: The model's finish reasons that end a run. Default: "length" and "content_filter".
         error_policy: Which errors stop the run, are retried or ignored. Default: any error stops it.
         backoff: The waits between retries of model calls. Default: `Backoff()`.
-        criteria: More criteria; one of the kind of a default replaces it. Default: none.
-        hooks: Code around model and tool calls, the first one outermost. Default: none.
-        clock: The clock, such as `whyloop.testing.FakeClock()`. Default: that of this machine.
+        criteria: More criteria; one of the same kind as a default replaces the default. Default: none.
+        hooks: Your code around model and tool calls, the first one outermost. Default: none.
+        clock: The clock, such as `whyloop.testing.FakeClock()`. Default: the clock of this machine.
         event_handler: A function, or several, that receives every event. Default: none.
         world: The model, the tools, time, ids and randomness of its runs, for tests and demos. Default: those
             of this process.
@@ -84,12 +84,12 @@ class Agent(Generic[D_contra, T_co]):
         wrap_up: True to ask the model for a last answer when a limit on steps, tokens, time or
             cost ends a run with work left to do. Default: False.
         wrap_up_seconds: The seconds that this last model call may take. Default: 30.
-        wrap_up_tokens: The tokens of its answer at most. Default: 1000.
-        show_limits: True to tell the model what is left of the limits, when half, a quarter and a tenth of
-            one is left. Default: False.
+        wrap_up_tokens: The maximum number of tokens of its answer. Default: 1000.
+        show_limits: True to tell the model how much of the limits is left, once half, a quarter and a tenth
+            of one is left. Default: False.
     """
 
-    if not TYPE_CHECKING:  # At run time the type variables have no defaults, and `Agent[D]` is right too.
+    if not TYPE_CHECKING:  # At run time the type variables have no defaults, so that `Agent[D]` is valid too.
         __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(
@@ -184,8 +184,8 @@ class Agent(Generic[D_contra, T_co]):
     ) -> AgentState[T_co]:
         """Work on a query until the criteria say stop.
 
-        With a state, it is the next query of that session. `deps` reach tools, hooks and instructions, and
-        are never stored. `on_event` receives the events of this run only.
+        With a state, continue that session with its next query. `deps` reach tools, hooks and instructions,
+        and are never stored. `on_event` receives the events of this run only.
         """
         return await start_run(self, query, state, deps=deps, handlers=_handlers(on_event)).finish()
 
@@ -276,9 +276,9 @@ class Agent(Generic[D_contra, T_co]):
         return creation(self, metadata).apply_to(AgentState.before_creation(name))
 
     def output(self, state: AgentState) -> T_co:
-        """Return the output of a completed run, also of a state that was loaded.
+        """Return the output of a completed run, even from a state that was loaded.
 
-        It is a value of the agent's `output_type`; an `OutputError` says why there is none.
+        The output is a value of the agent's `output_type`. An `OutputError` says why there is none.
         """
         value: T_co = decode_output(self._setup.output, state)
         return value
@@ -286,9 +286,9 @@ class Agent(Generic[D_contra, T_co]):
     # From outside
 
     def request_stop(self, reason: str, *, agent_id: str | None = None) -> int:
-        """End runs of this agent in this process; return how many.
+        """End runs of this agent in this process; return the number of runs.
 
-        Every run is asked to stop, or only that of one session. An answer that is streaming ends at once.
+        With an `agent_id`, only the run of that session is asked to stop. A streaming answer ends at once.
         """
         if not isinstance(reason, str):
             raise ConfigurationError(f"invalid reason {reason!r}: the reason to stop must be text")

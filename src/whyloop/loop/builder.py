@@ -1,4 +1,4 @@
-"""A builder of agents, for those that prefer methods to keywords."""
+"""A builder of agents, if you prefer methods to keywords."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whyloop.tools.toolset import ToolLike
 
 
 class AgentBuilder:
-    """A builder of an agent, for those that prefer methods to keywords.
+    """A builder of an agent, if you prefer methods to keywords.
 
     Every method returns a new builder, so that builders can branch off.
 
@@ -59,10 +59,10 @@ class AgentBuilder:
         return self._adding("tools", _flat(tools, ToolDefinition))
 
     def with_instructions(self, instructions: Instructions) -> AgentBuilder:
-        """Set the instructions to the model: a text, or a function that returns it.
+        """Set the instructions to the model: a string, or a function that returns one.
 
         Args:
-            instructions: The text, or a function of the `RunContext` that returns it.
+            instructions: The string, or a function of the `RunContext` that returns one.
         """
         return self._with(instructions=instructions)
 
@@ -78,7 +78,7 @@ class AgentBuilder:
         """Limit the steps of an execution.
 
         Args:
-            steps: The number of steps at most.
+            steps: The maximum number of steps.
         """
         return self._with(max_steps=steps)
 
@@ -86,7 +86,7 @@ class AgentBuilder:
         """Limit the tokens of an execution.
 
         Args:
-            tokens: The number of tokens at most, input and output together.
+            tokens: The maximum number of tokens, input and output together.
         """
         return self._with(max_tokens=tokens)
 
@@ -111,19 +111,19 @@ class AgentBuilder:
 
         Args:
             seconds: The seconds that this last model call may take.
-            tokens: The tokens of its answer at most.
+            tokens: The maximum number of tokens of its answer.
         """
         return self._with(wrap_up=True, wrap_up_seconds=seconds, wrap_up_tokens=tokens)
 
     def with_show_limits(self) -> AgentBuilder:
-        """Tell the model when half, a quarter and a tenth of a limit is left."""
+        """Tell the model once half, a quarter and a tenth of a limit is left."""
         return self._with(show_limits=True)
 
     def with_cumulative_timeout(self, seconds: float) -> AgentBuilder:
         """Limit the seconds of work instead of the wall clock.
 
         Args:
-            seconds: The number of seconds at most; pauses and backoff do not count.
+            seconds: The maximum number of seconds; pauses and backoff do not count.
         """
         return self._with(cumulative_timeout=seconds)
 
@@ -155,8 +155,8 @@ class AgentBuilder:
         """Add criteria.
 
         Args:
-            *criteria: Criteria and functions of the state, one by one or in lists; one of the kind of a
-                default replaces it.
+            *criteria: Criteria and functions of the state, one by one or in lists; one of the same kind as a
+                default replaces the default.
         """
         return self._adding("criteria", _flat(criteria))
 
@@ -207,7 +207,7 @@ class AgentBuilder:
 
 
 def _flat(given: Iterable[Any], *single: type) -> tuple[Any, ...]:
-    """Return items that were given one by one or in lists, in order."""
+    """Return the items in order, whether they were passed one by one or in lists."""
     flat: list[Any] = []
     for item in given:
         flat += [item] if isinstance(item, single) or not isinstance(item, Iterable) else item

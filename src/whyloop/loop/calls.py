@@ -43,7 +43,7 @@ _UNUSED = ToolResult(
 )
 
 LENIENT = "lenient arguments"
-"""The name in the trace of a change that makes a model's arguments fit, where that of a hook would be."""
+"""The name that the trace gives to a change that makes a model's arguments fit, like that of a hook."""
 
 # Which calls run
 
@@ -65,9 +65,9 @@ _NO_CALLS = CallPlan((), ())
 
 
 def plan_at_once(setup: Setup, response: ModelResponse, *, truncated: bool) -> CallPlan | None:
-    """Return the plan to start every call; None if something may prevent that.
+    """Return the plan to start every call; None if `plan_calls` has to decide.
 
-    A hook, an approval or a truncated answer may prevent it.
+    It has to if there is a hook, an approval rule or a truncated answer.
     """
     if not response.tool_calls:
         return _NO_CALLS
@@ -78,7 +78,7 @@ def plan_at_once(setup: Setup, response: ModelResponse, *, truncated: bool) -> C
 
 
 def _fitting(setup: Setup, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-    """Return the calls; arguments that fit only by a lenient reading are changed."""
+    """Return the calls, with arguments corrected that only fit if read leniently."""
     for index, call in enumerate(calls):
         tool, _ = setup.tools.get(call.name, _NO_TOOL)
         if tool is None or tool.arguments.fits(call.arguments):
@@ -92,7 +92,7 @@ def _fitting(setup: Setup, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
 async def plan_calls(run: Run, response: ModelResponse) -> CallPlan:
     """Return which calls of a response start, and what happens to the others.
 
-    Hooks change or block the calls first, once: a person approves what will run.
+    Hooks change or block the calls first, and only once: a person approves what will run.
     """
     if response.finish_reason.truncates:
         text = f"{Interruption.TRUNCATED.text} ({response.finish_reason})"
@@ -107,7 +107,7 @@ async def plan_calls(run: Run, response: ModelResponse) -> CallPlan:
 async def _run_before_hooks(
     run: Run, calls: Sequence[ToolCall]
 ) -> tuple[tuple[ToolCall, ...], dict[int, ToolResult]]:
-    """Return the calls as the hooks left them, and the results that hooks gave."""
+    """Return the calls as the hooks left them, and the results that hooks returned."""
     changed: list[ToolCall] = []
     results: dict[int, ToolResult] = {}
     for index, asked in enumerate(calls):
@@ -123,7 +123,7 @@ async def _run_before_hooks(
 async def _hook_call(
     setup: Setup, call: ToolCall, context: ToolContext
 ) -> tuple[ToolCall, ToolResult | None]:
-    """Return a call as the hooks left it, and its result if a hook gave one."""
+    """Return a call as the hooks left it, and its result if a hook returned one."""
     for name, before_tool in setup.hooks.before_tool:
         try:
             answer = await before_tool(deepcopy(call), context)
@@ -142,7 +142,7 @@ async def _hook_call(
 
 
 def _changed(call: ToolCall, answer: ToolCall, by: str) -> ToolCall:
-    """Return the call as a hook changed it; its id stays, for its result."""
+    """Return the call as a hook changed it; its id stays, since its result needs it."""
     if answer.arguments == call.arguments and answer.name == call.name:
         return call
     changes = (*call.changes, CallChange(by, call.arguments, None if answer.name == call.name else call.name))
@@ -182,9 +182,9 @@ def _question(run: Run, index: int, call: ToolCall) -> str | None:
 
 
 def reopen(setup: Setup, opened: OpenStep, now: datetime) -> Reopened | None:
-    """Return which calls of an open step start now, and the questions about others.
+    """Return the calls of an open step that start now, and the questions about others.
 
-    A call that was running when its process ended may have run or not: it runs again only if it is
+    A call that was running when its process ended may or may not have run. It runs again only if it is
     idempotent, or if no tool could take its arguments. None if there is nothing to start or to ask.
     """
     started, questions = [], {}
@@ -234,7 +234,7 @@ async def run_calls(run: Run, started: Sequence[int], deadline: datetime | None)
     try:
         while running:
             done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            finished = [task for task in running if task in done]  # In call order, also for an engine.
+            finished = [task for task in running if task in done]  # In call order, in every replay.
             running = [task for task in running if task not in done]
             _add_results(run, finished)
             if running:
@@ -269,7 +269,7 @@ async def run_call(setup: Setup, state: AgentState, index: int, deadline: dateti
     if edited is not None:
         edits = [each.by for each in opened.calls[index].approvals if each.arguments is not None]
         by = edits[-1] if edits else UNNAMED_PERSON
-        # Otherwise the model would not know which arguments led to its result.
+        # Otherwise the model would not know which arguments led to the result.
         note = f"[{by} changed the arguments to {encoding.json_text(edited)}]"
         result = replace(result, note=note)
     return CallFinished(
@@ -409,7 +409,7 @@ def _not_an_object(tool: ToolDefinition, call: ToolCall, sent: str) -> ToolResul
 def _invalid(
     tool: ToolDefinition, call: ToolCall, arguments: Mapping[str, Any], error: Exception
 ) -> ToolResult:
-    """Return a result that shows the model what to correct, and people no arguments."""
+    """Return a result that tells the model what to correct; people see no arguments."""
     try:
         problems = tool.arguments.problems(arguments)
     except Exception:  # The schema itself is invalid: it came from a toolset.
@@ -430,13 +430,13 @@ running_inside: ContextVar[tuple[str, ...]] = ContextVar("whyloop_running_inside
 
 
 def left_session(inside: Token[tuple[str, ...]]) -> None:
-    """Note that the innermost session has taken its step."""
-    with suppress(ValueError):  # A run that is garbage is closed in another context.
+    """Record that the innermost session has finished its step."""
+    with suppress(ValueError):  # A run that is garbage-collected is closed in another context.
         running_inside.reset(inside)
 
 
 def parent_of_new_session() -> str | None:
-    """Return the session whose tool starts another one, if one does."""
+    """Return the session whose tool is starting another one, if there is one."""
     outer = running_inside.get()
     if len(outer) >= MAX_DEPTH:
         raise NestingError(

@@ -1,4 +1,4 @@
-"""How a run begins: with a query, with a resume, or after its runner died. For sessions, which record it."""
+"""How a run begins: with a query, with a resume, or after its runner died."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def recover_run(
 ) -> Run:
     """Return a run that continues an execution whose runner died.
 
-    Its leg and its clock continue. After three recoveries without a finished step a person is asked; a
-    wrap-up is given up instead.
+    Its leg and its clock continue. After three recoveries without a finished step, a person is asked; a
+    wrap-up is abandoned instead.
     """
     run = Run(agent._setup.for_run(deps, handlers), state, journal)
     world, question = agent._setup.world, None
@@ -130,7 +130,7 @@ def refuse_edit(
 ) -> None:
     """Raise a `ConfigurationError` if edited arguments do not fit the tool.
 
-    Without an agent, the schema that the model was given is used. If neither knows the tool, or if its schema
+    Without an agent, the schema in the model's request is used. If neither knows the tool, or if its schema
     is invalid, the arguments are checked when the call runs.
     """
     asked = next((call for call in state.pending_calls if call.id == question_id), None)
@@ -148,7 +148,7 @@ def refuse_edit(
 
 
 def _recorded_tools(state: AgentState) -> dict[str, SchemaArguments]:
-    """Return the arguments of the tools that the model was given in the open step."""
+    """Return the arguments of the tools that the open step offered to the model."""
     record = None if state.open_step is None else state.open_step.request
     texts = [part.text for part in state.request_parts if record is not None and part.hash == record.tools]
     tools = [tool for text in texts for tool in msgspec.json.decode(text, type=list[ToolSpec])]
@@ -156,7 +156,7 @@ def _recorded_tools(state: AgentState) -> dict[str, SchemaArguments]:
 
 
 def _with_numbers(schema: Any) -> Any:
-    """Return a schema in which decimals are numbers, too: models are told to write them as text."""
+    """Return a schema that accepts numbers for decimals; models write them as text."""
     if isinstance(schema, list):
         return [_with_numbers(each) for each in schema]
     if not isinstance(schema, dict):
@@ -167,7 +167,7 @@ def _with_numbers(schema: Any) -> Any:
 
 
 def as_message(query: Query) -> Message:
-    """Return a query as a message of the user."""
+    """Return a query as a user's message."""
     if isinstance(query, str):
         return Message.user(clean(query))
     message = query

@@ -43,8 +43,8 @@ class Hook:
     """The base class of hooks: override the methods that you need.
 
     The first hook of an agent is the outermost one. A wrapper (`around_model`, `around_tool`) is a coroutine
-    of its own around the call, so its `finally` runs however the call ends: with a result, an error, a stop,
-    a timeout or a cancellation.
+    of its own around the call, so its `finally` block runs however the call ends: with a result, an error, a
+    stop, a timeout or a cancellation.
     """
 
     async def around_model(self, request: ModelRequest, context: RunContext, ask: AskModel) -> ModelResponse:
@@ -57,10 +57,10 @@ class Hook:
         return await ask(request)
 
     async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall | ToolResult | Block:
-        """Change the call, answer it at once, or block it.
+        """Return the call, changed or not; a result in its place; or a `Block`.
 
-        It runs once, when the model has answered and before a person is asked: what a person approves is
-        what runs. It is not repeated after a pause or a crash.
+        It runs once, after the model has answered and before a person is asked, so that what a person
+        approves is what runs. It is not repeated after a pause or a crash.
 
         Args:
             call: The call as the model asked for it.
@@ -78,7 +78,7 @@ class Hook:
 
 
 class Hooks:
-    """The hooks of an agent by the method that they override, each with its name."""
+    """The hooks of an agent, by the method that they override, each with its name."""
 
     def __init__(self, hooks: Hook | Iterable[Hook] = ()) -> None:
         given = tuple(hooks) if isinstance(hooks, Iterable) else (hooks,)

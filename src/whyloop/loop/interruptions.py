@@ -69,7 +69,7 @@ class Interruptions:
     async def run_until_interrupted(
         self, step: StepInProgress, work: Coroutine[Any, Any, None]
     ) -> BaseException | None:
-        """Await some work until a stop or a deadline ends it.
+        """Await some work until it is done, or until a stop or a deadline ends it.
 
         Return the error of a cancellation from outside.
         """

@@ -22,7 +22,7 @@ from whyloop.values.scalars import new_id
 class SystemClock:
     """The clock of this machine."""
 
-    # Asked many times a step, so these are the functions themselves.
+    # Called many times a step, so these are the functions themselves.
     now = staticmethod(functools.partial(datetime.now, UTC))
     monotonic = staticmethod(time.monotonic)
 

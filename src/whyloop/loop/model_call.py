@@ -48,7 +48,7 @@ _UNKNOWN_USAGE = Usage(reported=False)
 async def answer_transitions(run: Run, step: StepInProgress) -> Sequence[AnyTransition]:
     """Ask the model; return the transitions of its answer or its failure.
 
-    Calls that do not start have transitions here, too.
+    They include the results of calls that do not start.
     """
     try:
         if run.must_list:
@@ -86,7 +86,7 @@ async def answer_transitions(run: Run, step: StepInProgress) -> Sequence[AnyTran
 async def _make_instructions(
     run: Run, step: StepInProgress, instruct: Callable[[RunContext], str | Awaitable[str]]
 ) -> str:
-    """Return the instructions that a function makes for this request."""
+    """Return the instructions that the agent's function makes for this request."""
     try:
         made = instruct(run_context(run.setup, run.state))
         text = await made if isawaitable(made) else made
@@ -155,7 +155,7 @@ def _ask_through(
 async def _stream(run: Run, step: StepInProgress, request: ModelRequest) -> ModelResponse:
     """Read the model's stream to its end and return the complete response."""
     response, thought = None, False
-    if step.chunks:  # A hook asks again, and what it had heard before is not part of this answer.
+    if step.chunks:  # A hook asked again: chunks of the previous answer are not part of this one.
         step.chunks, step.holds_back, step.sent = [], False, 0
     visible: VisibleText | None = None
     async for item in run.setup.local.respond(request):
@@ -178,7 +178,7 @@ async def _stream(run: Run, step: StepInProgress, request: ModelRequest) -> Mode
     if response.reasoning and not thought:
         _send_chunk(run, step, clean(normalize_response(response).reasoning), kind="reasoning")
     if run.setup.output is not None:
-        return response  # The rest follows when it is known whether the answer fits.
+        return response  # The rest follows once it is known whether the answer fits.
     if response.text:
         _send_rest(run, step, response)
     if step.chunk_count:
@@ -189,7 +189,7 @@ async def _stream(run: Run, step: StepInProgress, request: ModelRequest) -> Mode
 def _visible_text(setup: Setup) -> VisibleText | None:
     """Return the filter for an answer's text; None if it cannot contain a call.
 
-    A typed answer is JSON itself; its text is held back from the first sign of it on.
+    A typed answer is itself JSON; its text is held back from the first sign of JSON on.
     """
     is_text = setup.output is None or setup.output_mode is OutputMode.TEXT
     return VisibleText(setup.tool_specs) if is_text and setup.tool_specs else None
@@ -270,14 +270,14 @@ def _send_chunk(
 def answer_transition(
     run: Run, response: ModelResponse, plan: CallPlan, step: StepInProgress, *, truncated: bool
 ) -> Answered:
-    """Return the transition of a model's response, with what is wrong with it."""
+    """Return the transition of a model's response, including what is wrong with it."""
     finish, message, answer = response.finish_reason, None, step.answer
     if answer is not None:
         failure, shown = answer.failure, answer.shown
     else:
         has_results = run.state.execution.has_tool_results
         failure = answer_failure(response, run.setup.tool_names, after_results=has_results)
-        # Of an answer that is complete and without calls, a call in its text is the failure.
+        # In a complete answer without calls, a call in the text is the failure.
         is_plain = not (failure or truncated or response.tool_calls) and finish is not FinishReason.PAUSE_TURN
         shown = None if is_plain or not response.text else language_before_call(run.setup, response)
     if failure is None or failure.readable:
@@ -309,7 +309,7 @@ def answer_transition(
 
 
 def partial_answer_transition(step: StepInProgress, now: datetime, seconds: float) -> Answered:
-    """Return the transition of an answer that was cut off; no text, no message."""
+    """Return the transition of a partial answer; without text it adds no message."""
     text = clean("".join(step.chunks))
     shown = text[: step.sent] if step.holds_back else None
     return Answered(

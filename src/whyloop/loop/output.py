@@ -1,8 +1,8 @@
 """The `output_type` of an agent: how a model is asked for it, and how its answer becomes a value.
 
-The form is chosen by what the model supports together with tools, and recorded in the source of the step: the
-provider's structured output, a call of an output tool, or a prompt. In every form an answer that is JSON and
-fits the type is the output; one that does not fit goes back to the model with the problem.
+The form depends on what the model supports together with tools, and is recorded in the source of the step:
+the provider's structured output, a call of an output tool, or a prompt. In every form, an answer that is JSON
+and fits the type is the output; the model corrects one that does not fit.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Output:
     # Asking for it
 
     def mode(self, *, with_tools: bool) -> OutputMode:
-        """Return the form in which the model is asked, with tools or without."""
+        """Return the form in which the model gives the output, with tools or without."""
         if self.kind is str:
             return OutputMode.TEXT
         return output_mode_of(self._model, with_tools=with_tools, schema=self.schema)
@@ -117,13 +117,13 @@ class Output:
 
     @property
     def tool(self) -> ToolSpec:
-        """The tool by which the model gives its answer."""
+        """The tool that the model calls to give its answer."""
         about = "Give the final answer. Call it alone, once all other work is done: no other answer is read."
         described = self.schema.get("description")
         return ToolSpec(OUTPUT_TOOL, f"{about} {described}" if described else about, self.schema)
 
     def instructions(self, given: str | None, mode: OutputMode | None) -> str | None:
-        """Return the instructions; in a prompt they ask for JSON too."""
+        """Return the instructions; in the form of a prompt they also ask for JSON."""
         if mode is not OutputMode.PROMPT:
             return given
         schema = encoding.json_text(self.schema)
@@ -171,7 +171,7 @@ class Output:
         return response, Answer(output, value, shown=None if shown == text else shown)
 
     def _is_in(self, text: str) -> bool:
-        """Return whether a text has the output in it."""
+        """Return whether a text contains the output."""
         try:
             self._find(text)
         except MisfitError:
@@ -278,7 +278,7 @@ class Output:
 def assemble_output(
     kind: Any, validators: Validator | Iterable[Validator], retries: int, model: object
 ) -> Output | None:
-    """Return the output of an agent; None for text that nothing checks."""
+    """Return the output of an agent; None if it answers with unchecked text."""
     given = tuple(validators) if isinstance(validators, Iterable) else (validators,)
     output = Output(kind, given, retries, model)
     if kind is not str or given:
@@ -291,7 +291,7 @@ def assemble_output(
 
 
 def decode_output(output: Output | None, state: AgentState) -> Any:
-    """Return the output that a completed run has stored, as a value of the type."""
+    """Return the stored output of a completed run, as a value of the type."""
     written = state.written_output
     if output is None:
         if written is not None:
@@ -369,7 +369,7 @@ def _object_schema(kind: Any) -> tuple[bool, dict[str, Any]]:
 
 
 def _problem(path: str, message: str, schema: dict[str, Any]) -> Problem:
-    """Return a problem; people see field names, and no text of the model."""
+    """Return a problem; people see field names, but no text from the model."""
     missing = _MISSING.search(message)
     if missing:
         path, message = f"{path}.{missing['field']}", "is missing"

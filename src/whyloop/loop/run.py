@@ -34,16 +34,16 @@ from whyloop.wire.view import VIEWS
 
 CANCELLED = "The task that ran it was cancelled"
 MAX_RECOVERIES = 3
-"""A run that was recovered so often without finishing a step is not continued without a person."""
+"""A run that was recovered this often without finishing a step only continues if a person agrees."""
 
 SUPERSEDED = "Another query arrived before this one had ended"
 
-# A model and tools that never wait would keep everything else on the event loop from running, so
-# every so many steps, about 2 ms, other tasks get a turn.
+# A model and tools that never wait would keep everything else on the event loop from running. So other tasks
+# get a turn after this many steps, which take about 2 ms.
 STEPS_PER_TURN = 64
 
 on_end: ContextVar[Callable[[AgentState], object] | None] = ContextVar("on_end", default=None)
-"""A function that is given the state of every run that ends in this context, for evals."""
+"""A function that receives the state of every run that ends in this context, for evals."""
 
 _IN_PROGRESS, _PENDING = AgentStatus.IN_PROGRESS, AgentStatus.PENDING
 _OUT_OF_TIME = Interruption.OUT_OF_TIME
@@ -61,7 +61,7 @@ class Run:
         self.setup, self.world, self.journal, self.state = setup, setup.world, journal, state
         self.handlers = setup.handlers.all()
         self.stop: str | None = None
-        """Why the run was asked to stop, by this process or through the journal by another one."""
+        """Why the run was asked to stop, by this process or, through the journal, by another one."""
         self.interruptions = Interruptions(self)
         self.headroom = Headroom(setup.criteria.limits) if setup.show_limits else None
         """The rest of the limits, if the model is informed about it."""
@@ -171,7 +171,7 @@ class Run:
         self.must_list, step.request = False, self.setup.request_parts
 
     async def _reopen_with_toolsets(self, opened: OpenStep, step: StepInProgress) -> None:
-        """List the tools, then reopen the step, also without those that cannot be listed."""
+        """List the tools, then reopen the step, even if some cannot be listed."""
         try:
             await self.list_tools(step)
         except (Exception, SystemExit) as error:
@@ -196,7 +196,8 @@ class Run:
             step, self._reopened = self._reopened or self._new_step(), None
             cancelled = await self.interruptions.run_until_interrupted(step, self.work(step))
             if cancelled is not None:
-                # A deploy that cuts a run off is like a crash: the next runner finds the calls as they were.
+                # A deploy that interrupts a run is like a crash: the next runner finds the calls as they
+                # were.
                 step.interrupted = Interruption.CANCELLED
                 self.stop = self.stop or CANCELLED
             self.settle(step)
@@ -291,7 +292,7 @@ class Run:
         return opened.number
 
     def judge(self, number: int | None, now: datetime) -> None:
-        """Evaluate every criterion on the state as it is; `number` is that of a closed step."""
+        """Evaluate every criterion on the state; `number` is that of a closed step."""
         if self.stop is not None and self.state.execution.stop_request is None:
             self.add(StopRequested(now, reason=self.stop))
         outcome = self.setup.criteria.evaluate(self.state)
@@ -383,7 +384,7 @@ class Run:
 
     @property
     def _may_wrap_up(self) -> bool:
-        """True if the agent wraps up, and did not die of it again and again."""
+        """True if the agent wraps up, and its processes did not keep dying during the wrap-up."""
         return self.setup.wrap_up is not None and self.state.execution.recoveries <= MAX_RECOVERIES
 
     # Its state
@@ -415,7 +416,7 @@ class Run:
 
     @property
     def _pauses_in_spite_of_stop(self) -> bool:
-        """True if a stop was requested while a pause was recorded."""
+        """True if a stop was requested while a pause was being recorded."""
         return self.state.status is AgentStatus.PAUSED and self.state.execution.stop_request is None
 
     def _send_events(self) -> None:

@@ -51,13 +51,13 @@ if TYPE_CHECKING:
 Handler = Callable[[AgentEvent], object]
 
 Instructions = str | Callable[[RunContext[Any]], str | Awaitable[str]]
-"""The instructions to a model: a text, or a function of the context that returns it, plain or async."""
+"""The instructions to a model: a string, or a function of the context that returns one, sync or async."""
 
 _log = Logger()
 
 
 class Handlers:
-    """The event handlers of an agent, and those that one run has beside them."""
+    """The event handlers of an agent, and the additional ones of a run."""
 
     def __init__(self, handlers: Iterable[Handler] = (), agent: Handlers | None = None) -> None:
         self._own = tuple(handlers)
@@ -71,7 +71,7 @@ class Handlers:
         return (*shared, *[handler for handler in self._own if handler not in shared])
 
     def add(self, handler: Handler) -> Callable[[], None]:
-        """Add a handler; call the function that is returned to remove it."""
+        """Add a handler; return a function that removes it."""
         self._own = (*self._own, handler)
 
         def remove() -> None:
@@ -84,7 +84,7 @@ class Handlers:
 
 
 def send(handlers: Sequence[Handler], events: Sequence[AgentEvent]) -> None:
-    """Give events to every handler in turn; the error of one is logged."""
+    """Send events to every handler in turn; log the errors that handlers raise."""
     for handler in handlers:
         for event in events:
             try:
@@ -166,7 +166,7 @@ class WrapUp(Struct, frozen=True):
     seconds: float = 30.0
     """The seconds that it may take."""
     tokens: int = 1000
-    """The tokens of its answer at most."""
+    """The maximum number of tokens of its answer."""
 
 
 class Setup(Struct, frozen=True):
@@ -293,8 +293,9 @@ def assemble_criteria(
 ) -> ContinuationCriteria:
     """Return the criteria of an agent, in the order in which they are evaluated.
 
-    Errors, requests, limits, the developer's own, the driver. A developer's criterion replaces the default of
-    its kind; a keyword and a criterion of the same kind are a contradiction.
+    The order is errors, stop requests, limits, the developer's own criteria, the driver. A developer's
+    criterion replaces the default of its kind; a keyword and a criterion of the same kind are a
+    contradiction.
     """
     own = [as_criterion(candidate) for candidate in _several(criteria)]
     own_kinds = {type(c) for c in own if not isinstance(c, Limit) or c.scope == "execution"}
@@ -390,7 +391,7 @@ def refuse_model(model: object) -> None:
 
 
 def refuse_instructions(instructions: object) -> None:
-    """Refuse instructions that are neither a text nor a function."""
+    """Refuse instructions that are neither a string nor a function."""
     if instructions is not None and not isinstance(instructions, str) and not callable(instructions):
         raise ConfigurationError(
             f"invalid instructions {instructions!r}: use a string, or a function of the RunContext"

@@ -14,7 +14,7 @@ from whyloop.values.step import Interruption
 
 
 class StepInProgress(Struct):
-    """The facts about a step that are not in the state, to settle it at any time."""
+    """The facts about a step that are not in the state, so that it can be settled at any time."""
 
     begun_at: datetime
     """When this process began to work on the step."""
@@ -47,17 +47,17 @@ class StepInProgress(Struct):
     usage: Usage | None = None
     """The usage of an answer that has arrived and is being read."""
     answer: Answer | None = None
-    """The output that the answer is; None for an agent without an output type."""
+    """The output in the answer; None for an agent without an output type."""
     to_run: tuple[int, ...] = ()
     """The calls that were recorded as started by this process."""
     repeated: tuple[int, ...] = ()
-    """Those of them that had started before, in a process that ended."""
+    """Those of them that an earlier process had started."""
     launched: bool = False
     """True once they run."""
 
     @property
     def unlaunched(self) -> tuple[int, ...]:
-        """The calls that were never started, although they were recorded as such."""
+        """The calls that were never started, although they were recorded as started."""
         return () if self.launched else tuple([i for i in self.to_run if i not in self.repeated])
 
     def lap(self, monotonic: float, until: datetime | None = None) -> float:

@@ -46,8 +46,8 @@ class RunStream(Generic[T_co]):
     def partial_output(self) -> Any:
         """The JSON data of a typed answer that has arrived so far; None before it.
 
-        Texts may be cut off and fields may be missing, since nothing is checked yet: `state.output` is the
-        whole.
+        Nothing is checked yet: texts may be cut off, and fields may be missing. `state.output` is the
+        complete value.
         """
         text = "".join([event.chunk for event in self._output])
         data = partial_json(text)
@@ -95,7 +95,7 @@ class RunStream(Generic[T_co]):
         raise StopAsyncIteration
 
     def _keep(self, event: AgentEvent) -> None:
-        """Keep the pieces of a typed answer; each step begins anew."""
+        """Keep the pieces of a typed answer; each step starts a new one."""
         if isinstance(event, OutputChunkReceived):
             self._output.append(event)
         elif isinstance(event, AgentStepStarted):
@@ -118,7 +118,7 @@ class RunStream(Generic[T_co]):
             task.cancel()
             await asyncio.wait([task])
             raise
-        # An error in the block goes first, and one that the reader has seen is not raised again.
+        # An error in the block takes precedence, and one that the reader has seen is not raised again.
         if error is None and not self._has_raised and not task.cancelled():
             task.result()
         elif not task.cancelled():
@@ -136,9 +136,9 @@ _CLOSES = {"{": "}", "[": "]"}
 
 
 def partial_json(text: str) -> Any:
-    """Return the data in the beginning of a JSON document; None if there is none yet.
+    """Return the data at the beginning of a JSON document; None if there is none yet.
 
-    A text that is cut off is included, and a number or a key that may continue is not.
+    A string that is cut off is included; a number or a key that may continue is not.
     """
     text = text[next((index for index, char in enumerate(text) if char in _CLOSES), len(text)) :]
     closing, ends, before = list[str](), [(0, "")], ""

@@ -46,7 +46,7 @@ class Timer(Protocol):
     """A function that will be called later, unless it is cancelled."""
 
     def cancel(self) -> None:
-        """Do not call the function."""
+        """Cancel the call of the function."""
 
 
 @runtime_checkable
@@ -91,7 +91,7 @@ class World(Protocol):
     async def answer(self, run: Run, step: StepInProgress) -> Sequence[AnyTransition]:
         """Ask the model, and return the transitions of its answer or failure.
 
-        If it is cancelled, the step has the part of the answer that had arrived.
+        If it is cancelled, the step keeps the part of the answer that has arrived.
         """
 
     async def run_call(
@@ -115,7 +115,7 @@ class World(Protocol):
 
     @property
     def is_replaying(self) -> bool:
-        """True while a run is repeated from its records, and its log was written before."""
+        """True while a run is repeated from its records, so that its log exists already."""
 
 
 class Journal(Protocol):
@@ -127,7 +127,7 @@ class Journal(Protocol):
         """Make transitions durable as one entry; an error ends the run.
 
         Return the reason of a stop request that arrived from elsewhere, if there is one. A cancellation must
-        not cut the append off: `CancelledError` is raised only when it has ended well.
+        not interrupt the append: `CancelledError` is raised only after it has succeeded.
         """
 
 

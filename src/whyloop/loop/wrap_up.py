@@ -30,7 +30,7 @@ ASK = (
 def wrap_up_request(run: Run, request: ModelRequest) -> ModelRequest:
     """Return the request for the last answer, which may not call its tools.
 
-    The message that asks for it is part of the request alone. It includes the feedback of the last step,
+    The message that asks for it is only part of the request. It includes the feedback of the last step,
     which the model has not seen.
     """
     outcome, allowance = run.state.last_continuation_outcome, run.setup.wrap_up
@@ -49,7 +49,7 @@ def wrap_up_request(run: Run, request: ModelRequest) -> ModelRequest:
 
 
 def wrap_up_mode(setup: Setup) -> OutputMode | None:
-    """Return how the model is asked for a typed answer where it may call no tool."""
+    """Return how to ask the model for a typed answer if it may not call tools."""
     return OutputMode.PROMPT if setup.output_mode is OutputMode.TOOL else setup.output_mode
 
 
@@ -74,14 +74,14 @@ def check_wrap_up(run: Run, step: StepInProgress, response: ModelResponse) -> No
 
 
 THRESHOLDS = (0.5, 0.25, 0.1)
-"""The shares of a limit that are left when the model is informed."""
+"""The remaining shares of a limit at which the model is informed."""
 
 
 class Headroom:
     """The rest of the limits of a run.
 
-    The message about it is part of a request alone, and is sent when half, a quarter or a tenth of a limit is
-    left, once each. A new runner may send it again.
+    The message about it is only part of a request, and is sent once each when half, a quarter and a tenth of
+    a limit is left. A new runner may send it again.
     """
 
     def __init__(self, limits: Sequence[Limit]) -> None:
