@@ -19,10 +19,10 @@ _STOP = ContinuationDecision.ALLOW_STOP
 
 
 class FinishReasonCheck(Criterion):
-    """Forbids when the model ended for one of these reasons, such as a truncation.
+    """Forbids if the model's finish reason is one of these, such as a truncation.
 
     Args:
-        reasons: A value of `FinishReason`, or several.
+        reasons: One value of `FinishReason`, or several.
         *more: More of them.
     """
 
@@ -34,7 +34,7 @@ class FinishReasonCheck(Criterion):
                 raise ConfigurationError(f"invalid finish reason {reason!r}: choose from {', '.join(known)}")
         self.reasons = tuple(FinishReason(reason) for reason in flat)
         """The finish reasons that forbid continuing."""
-        # Made once, the commonest first, since they are few: 0.2 µs a step instead of 1.2.
+        # Made once, the most frequent first: 0.2 µs a step instead of 1.2.
         likely = (FinishReason.TOOL_CALLS, FinishReason.STOP, *FinishReason, None)
         self._evaluations = [(reason, self._evaluate(reason)) for reason in dict.fromkeys(likely)]
 
@@ -65,7 +65,7 @@ _NO_STOP_REQUESTED = ContinuationEvaluation("StopRequestedCheck", _ALLOW, "No st
 
 
 class StopRequestedCheck(Criterion):
-    """Forbids when a stop was requested, with the given reason."""
+    """Forbids if a stop was requested, and gives the reason of the request."""
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         reason = state.execution.stop_request
@@ -92,7 +92,7 @@ _ONE_CALL = _about_calls(_REQUEST, "The results of 1 tool call await the model",
 class ToolCallPresenceCheck(Criterion):
     """Requests another step while tool results await the model, else allows stopping.
 
-    A turn that a provider paused is not at its end either.
+    It also requests one while a provider has paused its turn.
     """
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
@@ -128,7 +128,7 @@ _NOTHING_PENDING = ContinuationEvaluation("ApprovalRequired", _ALLOW, "No tool c
 class ApprovalRequired(Criterion):
     """Forbids while a tool call waits for a person: the execution pauses.
 
-    Every agent has it.
+    Every agent has this criterion.
     """
 
     acts = "pauses"

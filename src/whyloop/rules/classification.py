@@ -1,4 +1,4 @@
-"""From an exception, or a wrong response, to a failure that a policy can act on."""
+"""Failures that a policy can act on, made from exceptions and wrong responses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MAX_NAME_LENGTH = 64
 
 _BUSY = frozenset({429, 529})
 _UNAVAILABLE = 503
-_LATE = frozenset({408, 504, 522, 524})  # The last two are how a gateway says 504.
+_LATE = frozenset({408, 504, 522, 524})  # The last two are how gateways report a 504.
 _OVERLOAD = re.compile(
     r"overload|rate.?limit|too many requests|resource.?exhausted|capacity|high demand|slow.?down|\bbusy\b",
     re.IGNORECASE,
@@ -68,7 +68,7 @@ def model_failure(error: BaseException) -> Failure:
         case _:
             kind = ErrorType.UNKNOWN
     details: dict[str, object] = {"exception": type(error).__name__}
-    # An agent or a model that is set up wrongly stays so.
+    # A retry does not change how an agent or a model is configured.
     retryable, retry_after = not isinstance(error, ConfigurationError), None
     if status is not None and not isinstance(error, ModelError):
         retryable = is_retryable(status, error_text(error))
@@ -82,7 +82,7 @@ def model_failure(error: BaseException) -> Failure:
 
 
 def _http_status(error: BaseException) -> int | None:
-    """Return the status of another library's error, under the names that are common."""
+    """Return the status of another library's error, under one of the common names."""
     for path in ("status_code", "status", "response.status_code", "response.status"):
         try:
             status = attrgetter(path)(error)
@@ -133,8 +133,8 @@ def error_text(error: BaseException) -> str:
 def answer_failure(response: ModelResponse, tools: Collection[str], *, after_results: bool) -> Failure | None:
     """Return the failure of a response that is neither an answer nor a tool call.
 
-    `tools` are the names of those that were offered. A response that is `readable` and wrong stays in the
-    history, so that the model can correct itself. An empty one is an answer only after tool results.
+    `tools` are the names of the offered tools. A readable but wrong response stays in the history, so that
+    the model can correct itself. An empty one is an answer only after tool results.
     """
     if response.unsupported:
         arrived = ", ".join(shortened(item, 200) for item in response.unsupported)
@@ -185,7 +185,7 @@ def normalize_response(response: ModelResponse) -> ModelResponse:
                     return response
         return _repaired(response)
     except (AttributeError, TypeError):
-        return _repaired(response)  # Something in it is not what it should be; there it is named.
+        return _repaired(response)  # A part of it has a wrong type, which the error names.
 
 
 def _repaired(response: ModelResponse) -> ModelResponse:
@@ -198,11 +198,11 @@ def _repaired(response: ModelResponse) -> ModelResponse:
     word = response.finish_reason
     known = word in list(FinishReason)
     unsupported = tuple(clean(str(item)) for item in response.unsupported)
-    # Nothing of a response runs that cannot be answered as a whole.
+    # If one call cannot be answered, none of the response runs.
     calls = () if unsupported else _with_distinct_ids([_call(call) for call in response.tool_calls])
     return replace(
         response,
-        # Whatever the model is: arguments are no language, and are not kept as text.
+        # For every model: arguments are not language, and are not kept as text.
         text=without_calls(clean(response.text), calls),
         reasoning=response.reasoning or "",
         usage=_usage(response.usage),
@@ -262,7 +262,7 @@ def _are_distinct(calls: Sequence[ToolCall]) -> bool:
 
 
 def _with_distinct_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-    """Return the calls with distinct ids, which results and decisions refer to."""
+    """Return the calls with distinct ids, so that results and decisions find them."""
     if _are_distinct(calls):
         return tuple(calls)
     taken: set[str] = set()

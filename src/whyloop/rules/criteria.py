@@ -110,11 +110,11 @@ class ContinuationCriteria:
         return self.evaluate(state).decision
 
     def deadline(self, state: AgentState, started_at: datetime, counted: float = 0.0) -> datetime | None:
-        """Return when a limit on time would forbid the next step; None is never.
+        """Return when a time limit would forbid the next step; None if never.
 
         Args:
             started_at: The time at which the step began.
-            counted: The active seconds since then that the state has counted already.
+            counted: The active seconds since then that the state has already counted.
         """
         earliest = None
         for limit in self._timed:
@@ -163,9 +163,9 @@ def resolve(
     """Return the outcome of a step: the strongest decision wins, in any order.
 
     The order of precedence is forbid, request, stop, allow; the first criterion with the winning decision
-    is named. Two refinements: a run with nothing left to do ends naturally although a limit is exhausted,
-    unless the step was interrupted or a wrap-up; and if only questions to a person forbid, the run pauses.
-    `wrap_up` names the limit that had ended the run before its wrap-up: it decides once more.
+    is named. There are two refinements. A run with nothing left to do ends naturally even if a limit is
+    exhausted, unless the step was interrupted or is a wrap-up. If only questions to a person forbid, the run
+    pauses. `wrap_up` names the limit that ended the run before its wrap-up; that limit decides again.
     """
     decisions = tuple(map(_decision_of, evaluations))
     forbids = [evaluation for evaluation in evaluations if evaluation.decision is _FORBID]
@@ -197,9 +197,9 @@ def resolve(
 
 
 def leaves_work(state: AgentState, outcome: ContinuationOutcome) -> bool:
-    """Return whether limits and nothing else ended the run while there was work to do.
+    """Return whether only limits ended the run while there was work to do.
 
-    A call that waits for a person does not allow an answer without it.
+    While a call waits for a person, the model cannot answer without it.
     """
     step, forbids = state.current_step, [e for e in outcome.evaluations if e.decision is _FORBID]
     if outcome.decision is not _FORBID or not all(evaluation.exhausted for evaluation in forbids):
@@ -221,7 +221,7 @@ def stop_transitions(
 
 
 def fork_transitions(state: AgentState, fork: Forked) -> list[AnyTransition]:
-    """Return a fork, with the pause if it asks a person; no agent evaluates it.
+    """Return the transitions of a fork, with the pause if it asks a person.
 
     Criteria about limits and the answer keep their latest evaluation.
     """
@@ -231,7 +231,7 @@ def fork_transitions(state: AgentState, fork: Forked) -> list[AnyTransition]:
 
 
 def _changed_outcome(state: AgentState, after: AgentState) -> ContinuationOutcome:
-    """Return the latest outcome of a session with what two criteria say of the state after a change."""
+    """Return the latest outcome, with two criteria evaluated again after a change."""
     last = state.last_continuation_outcome or (state.current_step.outcome if state.current_step else None)
     latest = last.evaluations if last is not None else ()
     if state.open_step is not None and state.last_continuation_outcome is None:
@@ -244,7 +244,7 @@ def _changed_outcome(state: AgentState, after: AgentState) -> ContinuationOutcom
 
 
 def refuse_contradictions(criteria: Sequence[object]) -> None:
-    """Refuse criteria of which one can never matter, or that contradict each other."""
+    """Refuse criteria that contradict each other, or of which one can never matter."""
     _refuse_twins(criteria)
     _refuse_hidden_finish_reasons(criteria)
     _refuse_hidden_limits([criterion for criterion in criteria if isinstance(criterion, Limit)])

@@ -55,10 +55,10 @@ CriterionLike = CriterionObject | Callable[[AgentState], Answer]
 
 
 class Criterion(ABC):
-    """The base of the criteria that ship: they explain, and decide by that."""
+    """The base class of the built-in criteria, which decide by what they explain."""
 
     acts: ClassVar[str | None] = None
-    """The field that an evaluation of this criterion alone may set: `handling` or `pauses`."""
+    """The field that only this criterion may set in an evaluation: `handling` or `pauses`."""
 
     @abstractmethod
     def explain(self, state: AgentState) -> Evaluation:
@@ -69,13 +69,13 @@ class Criterion(ABC):
         return self.explain(state).decision
 
     def deadline(self, state: AgentState, started_at: datetime, counted: float) -> datetime | None:
-        """Return when a running step would make this criterion forbid; None is never.
+        """Return when a running step would make this criterion forbid; None if never.
 
-        `counted` are the active seconds since the start of the step that the state has counted already.
+        `counted` are the active seconds since the start of the step that the state has already counted.
 
         Args:
             started_at: The time at which the step began.
-            counted: The active seconds since then that the state has counted already.
+            counted: The active seconds since then that the state has already counted.
         """
         return None
 
@@ -141,7 +141,7 @@ def name_of(criterion: object) -> str:
 
 
 def with_distinct_names(criteria: Iterable[CriterionObject]) -> tuple[CriterionObject, ...]:
-    """Return the criteria, functions of the same name numbered: "lambda (app.py:7) 2"."""
+    """Return the criteria, numbering functions of one name: "lambda (app.py:7) 2"."""
     taken: set[str] = set()
     distinct: list[CriterionObject] = []
     for criterion in criteria:
@@ -184,10 +184,10 @@ def _validated(answer: object, acts: str | None = None) -> Evaluation:
         raise TypeError("its feedback is not text, or its exhausted is neither True nor False")
     return replace(
         answer,
-        # Exactly the members, since they are compared by identity.
+        # Members are compared by identity, so the evaluation must have the members themselves.
         decision=ContinuationDecision(answer.decision),
         stop_reason=None if answer.stop_reason is None else StopReason(answer.stop_reason),
-        # Exactly what is stored, since an evaluation that is read back is the same one.
+        # The evaluation has exactly what is stored, so that it equals the one that is read back.
         reason=clean(answer.reason),
         context=encoding.encode(dict(answer.context)) if answer.context else {},
         feedback=answer.feedback and clean(answer.feedback),

@@ -29,7 +29,7 @@ _NO_ERROR = ErrorContext.none()
 
 
 class ErrorPolicy(Struct, frozen=True):
-    """One decision for each kind of error, and how many retries in a row are worth it.
+    """One decision for each kind of error, and the number of retries in a row.
 
     `max_retries=3` means three retries: the fourth failure in a row stops the run.
     """
@@ -37,7 +37,7 @@ class ErrorPolicy(Struct, frozen=True):
     on_tool_error: ErrorHandlingDecision = _STOP
     """After a tool that raised."""
     on_model_error: ErrorHandlingDecision = _STOP
-    """After an error of the provider that is none of the others, or a refusal."""
+    """After any other error of the provider, or a refusal."""
     on_validation_error: ErrorHandlingDecision = _STOP
     """After arguments that do not fit, an unknown tool, or a response that cannot be used."""
     on_rate_limit_error: ErrorHandlingDecision = _STOP
@@ -47,7 +47,7 @@ class ErrorPolicy(Struct, frozen=True):
     on_unknown_error: ErrorHandlingDecision = _STOP
     """After any other exception of a model call."""
     max_retries: int = 0
-    """How many failures in a row are retried."""
+    """The number of failures in a row that are retried."""
 
     def __post_init__(self) -> None:
         retries = self.max_retries
@@ -82,7 +82,7 @@ class ErrorPolicy(Struct, frozen=True):
 
     @classmethod
     def retry_tool_errors(cls, max_retries: int = 3) -> ErrorPolicy:
-        """Let the model correct its calls, and wait out busy providers; else stop.
+        """Let the model correct its calls, wait for busy providers, and otherwise stop.
 
         Args:
             max_retries: The number of retries in a row. Default: 3.
@@ -97,7 +97,7 @@ class ErrorPolicy(Struct, frozen=True):
 
     @classmethod
     def ignore_tool_errors(cls) -> ErrorPolicy:
-        """Continue after any failure of a tool, as long as the model answers."""
+        """Continue after any failure of a tool, while the model answers."""
         return cls(
             on_tool_error=_IGNORE,
             on_validation_error=_IGNORE,
@@ -147,7 +147,7 @@ class ErrorPolicy(Struct, frozen=True):
         return replace(self, **{f"on_{error_type}_error": decision})
 
     def handling_of(self, error_type: ErrorType) -> ErrorHandlingDecision:
-        """Return the decision about this kind of error while retries last.
+        """Return the decision about this kind of error while there are retries left.
 
         Args:
             error_type: The kind of error.
@@ -157,7 +157,7 @@ class ErrorPolicy(Struct, frozen=True):
 
     @property
     def retries_nothing(self) -> bool:
-        """True if some kind of error is to be retried, zero times."""
+        """True if a kind of error is set to be retried, but no retries are allowed."""
         return not self.max_retries and any(self.handling_of(kind) is _RETRY for kind in ErrorType)
 
     def evaluate(self, context: ErrorContext) -> ErrorHandlingDecision:
@@ -176,16 +176,16 @@ class ErrorPolicy(Struct, frozen=True):
 
 @runtime_checkable
 class CanResolveErrorContext(Protocol):
-    """Returns what an error policy needs to know about a state."""
+    """A source of the facts that an error policy needs to know about a state."""
 
     def resolve(self, state: AgentState) -> ErrorContext:
         """Return the facts about the latest failure."""
 
 
 class AgentErrorContextResolver:
-    """Returns the failure of the latest step, with the counts that the state keeps.
+    """The default resolver: the failure of the latest step, with the state's counts.
 
-    Of several failed calls the first in call order decides; `metadata["failures"]` lists them all.
+    If several calls failed, the first in call order decides; `metadata["failures"]` lists all of them.
     """
 
     def resolve(self, state: AgentState) -> ErrorContext:
@@ -257,7 +257,7 @@ class ErrorPolicyCriterion(Criterion):
     ) -> ContinuationEvaluation:
         handling, wanted = self.policy.evaluate(context), self.policy.handling_of(context.type)
         if handling is ErrorHandlingDecision.IGNORE and readable:
-            handling = ErrorHandlingDecision.STOP  # A wrong answer cannot be passed off as a right one.
+            handling = ErrorHandlingDecision.STOP  # A wrong answer cannot be treated as a correct one.
         label, failures = ErrorType(context.type).label, context.consecutive_failures
         most = self.policy.max_retries
         match handling:
@@ -316,7 +316,7 @@ class ErrorPolicyCriterion(Criterion):
 
 
 def _failed_wrap_up(state: AgentState) -> ContinuationEvaluation | None:
-    """Return how the wrap-up failed, if it did; no policy handles it."""
+    """Return how the wrap-up failed, if it did; a policy never handles that."""
     step = state.current_step if state.open_step is None else None
     if step is None or not step.failures or (note := step.wrap_up_note) is None:
         return None
@@ -325,7 +325,7 @@ def _failed_wrap_up(state: AgentState) -> ContinuationEvaluation | None:
 
 
 def _free_correction(state: AgentState) -> tuple[Failure, Correction] | None:
-    """Return the failure of an answer that is corrected before the policy is asked."""
+    """Return the failure of an answer that is corrected without the policy."""
     step = state.current_step if state.open_step is None else None
     failure = step.failures[0] if step is not None and step.failures else None
     if failure is None or failure.correction is None or not failure.is_free:
@@ -334,19 +334,19 @@ def _free_correction(state: AgentState) -> tuple[Failure, Correction] | None:
 
 
 class Backoff(Struct, frozen=True):
-    """The wait before a failed model call is made again: exponential, with jitter.
+    """The wait before a failed model call is retried: exponential, with jitter.
 
-    A provider's own wish (`Retry-After`) comes first.
+    The wait that a provider asks for (`Retry-After`) takes precedence.
     """
 
     base: float = 1.0
     """Seconds to wait after the first failure."""
     factor: float = 2.0
-    """How many times longer each wait is than the one before it."""
+    """The factor by which each wait is longer than the previous one."""
     cap: float = 60.0
     """The longest wait in seconds, even if the provider asks for more."""
     jitter: float = 0.5
-    """The share of a wait, from 0 to 1, that chance may take off."""
+    """The share of a wait, from 0 to 1, that is removed at random at most."""
 
     def __post_init__(self) -> None:
         if not (
@@ -367,6 +367,6 @@ class Backoff(Struct, frozen=True):
         """
         if retry_after is not None and retry_after >= 0:
             return min(retry_after, self.cap)
-        exponent = min(max(0, failures - 1), 64)  # Beyond that every delay is the cap anyway.
+        exponent = min(max(0, failures - 1), 64)  # Beyond that, the cap limits every delay.
         full = min(self.cap, self.base * self.factor**exponent)
         return full * (1 - self.jitter * randomness)

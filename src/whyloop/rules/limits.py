@@ -31,7 +31,7 @@ _FORBID = ContinuationDecision.FORBID_CONTINUATION
 
 
 class Limit(Criterion):
-    """Compares two numbers, used and allowed. Forbids once nothing is left.
+    """A limit compares two numbers, used and allowed, and forbids once nothing is left.
 
     Args:
         limit: The number at which the limit is reached.
@@ -42,9 +42,9 @@ class Limit(Criterion):
     stop_reason: ClassVar[StopReason]
     """The stop reason of a run that this limit ends."""
     noun: ClassVar[str] = ""
-    """The name of the amount that it counts, for a model; empty for the name of the class."""
+    """The name of the amount that it counts, for the model; if empty, the name of the class."""
     _unit: ClassVar[str] = ""
-    # The format of the limit in a reason, and that of the amount used.
+    # The formats of the limit and of the amount used in a reason.
     _style: ClassVar[str] = ""
     _used_style: ClassVar[str] = ""
 
@@ -69,14 +69,14 @@ class Limit(Criterion):
         self._name = name
         self._format = type(self)._used_style
         self._of_session = scope == "session"
-        # The end of every reason, made once: to format the limit after every step takes 0.3 µs.
+        # The end of every reason, formatted once: that saves 0.3 µs a step.
         self._of_limit = f"of {limit:{self._style}} {self._unit} used"
         if self._of_session:
             self._of_limit += " in this session"
 
     @abstractmethod
     def used(self, state: AgentState) -> float:
-        """Return how much of what this limit counts was used.
+        """Return the amount used of what this limit counts.
 
         Args:
             state: The state.
@@ -84,7 +84,7 @@ class Limit(Criterion):
 
     @abstractmethod
     def share(self, granted: Budget) -> float:
-        """Return how much of a grant is for what this limit counts.
+        """Return the part of a grant that is for this limit.
 
         Args:
             granted: The grant of a person.
@@ -113,7 +113,7 @@ class Limit(Criterion):
         )
 
     def _with_gap(self, state: AgentState, used: float, text: str) -> str:
-        """Return the text about the amount used, with what is unknown about it."""
+        """Return the text about the amount used, including what is unknown."""
         return text
 
     def __repr__(self) -> str:
@@ -133,7 +133,7 @@ class CountLimit(Limit):
 
 
 class StepsLimit(CountLimit):
-    """Forbids once this many steps were taken."""
+    """Forbids once this many steps have been taken."""
 
     stop_reason = StopReason.STEPS_LIMIT_REACHED
     """The stop reason of a run that this limit ends."""
@@ -147,7 +147,7 @@ class StepsLimit(CountLimit):
 
 
 class TokenUsageLimit(CountLimit):
-    """Forbids once this many tokens were used, input and output together."""
+    """Forbids once this many tokens have been used, input and output together."""
 
     stop_reason = StopReason.TOKEN_LIMIT_REACHED
     """The stop reason of a run that this limit ends."""
@@ -191,7 +191,7 @@ class TimeLimit(Limit):
 
 
 class ExecutionTimeLimit(TimeLimit):
-    """Forbids this many seconds after the query, or after it was last resumed."""
+    """Forbids once this many seconds have passed since the query or its last resume."""
 
     noun = "the time"
 
@@ -219,7 +219,7 @@ class ExecutionTimeLimit(TimeLimit):
 
 
 class CumulativeExecutionTimeLimit(TimeLimit):
-    """Forbids after this many seconds of work; pauses and backoff do not count."""
+    """Forbids once this many seconds of work have passed, without pauses and backoff."""
 
     noun = "the working time"
     _unit = "s of work"
@@ -239,17 +239,17 @@ class CumulativeExecutionTimeLimit(TimeLimit):
 
 
 class CostLimit(Limit):
-    """Forbids once this much money was spent, in US dollars.
+    """Forbids once this much money has been spent, in US dollars.
 
-    It reads recorded costs alone, so a recorded run is judged the same way under tomorrow's prices.
+    It only reads recorded costs, so a recorded run is judged the same way after prices change.
 
-    An unknown cost is not zero. An answer without a known price makes the limit forbid, since it could no
-    longer hold; with `unknown="allow"` it counts the known costs, a lower bound. An answer that was cut off
-    before its usage was reported has an unknown cost as well, but no price is missing: it never forbids by
-    itself, or a broken connection would end every run. In both cases the reason says "at least".
+    An unknown cost is not zero. If an answer has no known price, the limit forbids, since it can no longer be
+    enforced; with `unknown="allow"` it counts the known costs, which are a lower bound. An answer that was
+    cut off before its usage was reported has an unknown cost too, but no price is missing. It never makes the
+    limit forbid, or a broken connection would end every run. In both cases the reason says "at least".
 
     Args:
-        usd: The money at which the limit is reached: a number, or a decimal number as text.
+        usd: The amount at which the limit is reached: a number, or a decimal number as text.
         unknown: "forbid" or "allow". Default: "forbid".
         scope: "execution" counts the current query alone, "session" the whole conversation. Default:
             "execution".
@@ -281,7 +281,7 @@ class CostLimit(Limit):
         return float(self._spent(state))
 
     def _spent(self, state: AgentState) -> Decimal:
-        """Return the cost, as far as it is known."""
+        """Return the known part of the cost."""
         usage = state.usage if self._of_session else state.execution.usage
         return usage.cost or usage.known_cost or Decimal(0)
 
@@ -308,7 +308,7 @@ class CostLimit(Limit):
         return ContinuationEvaluation(self._name, _ALLOW, text, context)
 
     def _limit(self, state: AgentState, used: Decimal) -> tuple[Decimal, str]:
-        """Return the limit with what was granted, and a text about the amount used."""
+        """Return the limit including grants, and a text about the amount used."""
         text = f"{dollars(used)} of {dollars(self.usd)} used"
         if self._of_session:
             text += " in this session"
@@ -330,7 +330,7 @@ class _Gap(NamedTuple):
     reason: str
     """Why the cost of the first of them is unknown."""
     price_is_missing: bool = True
-    """False if answers were cut off before their usage was reported, and no more than that."""
+    """False if the only reason is that answers were cut off before their usage was reported."""
 
 
 def _find_gap(closed: Sequence[Step], opened: OpenStep | None) -> _Gap:
@@ -345,10 +345,10 @@ def _find_gap(closed: Sequence[Step], opened: OpenStep | None) -> _Gap:
             unpriced = unpriced or step
     if unpriced is None and cut_off is not None:
         failure = cut_off.model_failure if isinstance(cut_off, Step) else cut_off.failure
-        if cut_off.interrupted is None and failure is None:  # An imported log does not say.
+        if cut_off.interrupted is None and failure is None:  # An imported log does not contain it.
             return _Gap(f"the usage of step {cut_off.number} is unknown", False)
         return _Gap(f"step {cut_off.number} was cut off before it reported its usage", False)
-    if unpriced is None:  # A slim snapshot leaves steps out.
+    if unpriced is None:  # A slim snapshot omits steps.
         return _Gap("no price for a model of an earlier step: pass prices=…")
     named = unpriced.source.model if unpriced.source else None
     model = f"model {shortened(named, 64)}" if named else f"the model of step {unpriced.number}"

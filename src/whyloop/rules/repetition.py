@@ -18,11 +18,11 @@ _FORBID = ContinuationDecision.FORBID_CONTINUATION
 _NAME = "RepeatedCallCheck"
 
 _NUDGE_STREAK = 2
-"""How many steps in a row repeat something before the model gets a nudge."""
+"""The number of repeated steps in a row before the model gets a nudge."""
 _STOP_STREAK = 3
-"""How many steps in a row repeat something before the run stops."""
+"""The number of repeated steps in a row before the run stops."""
 _REPLIES = 3
-"""How many replies in a row without a call are a nudge; one more is a stop."""
+"""The number of replies in a row without a call before a nudge; one more is a stop."""
 
 
 class _Call(NamedTuple):
@@ -30,7 +30,7 @@ class _Call(NamedTuple):
 
     asked: ToolCall
     result: int | None
-    """The number of the result: equal results of the window have the same one. None if there is none."""
+    """The number of the result, the same for equal results in the window. None without a result."""
     failed: bool
 
 
@@ -44,17 +44,17 @@ class _Repeat(NamedTuple):
 class RepeatedCallCheck(Criterion):
     """Nudges a model that repeats itself, and forbids continuing if a nudge did not help.
 
-    A step repeats another if each of its calls was made there with the same arguments, and returned the same
-    result or failed both times. The text of the model does not matter. Arguments are compared as JSON values:
-    the order of keys and the whitespace around values do not matter, 1 equals 1.0, true does not equal 1, and
-    strings are compared exactly. The nudge is due when two steps in a row are repeats, and again after each
-    further one. The run stops when three steps in a row were each taken `stop_times` times. Three replies in
-    a row without a call are a nudge, and a fourth is a stop; an answer that ends the run is never stopped.
-    The run stops only after a nudge of the same execution reached the model.
+    A step repeats another one if each of its calls was made there with the same arguments, and returned the
+    same result or failed both times. The text of the model does not matter. Arguments are compared as JSON
+    values: the order of keys and the whitespace around values do not matter, 1 equals 1.0, true does not
+    equal 1, and strings are compared exactly. The model gets a nudge when two steps in a row are repeats, and
+    again after each further one. The run stops when three steps in a row were each taken `stop_times` times.
+    Three replies in a row without a call lead to a nudge, and a fourth to a stop; an answer that completes
+    the run is never stopped. The run stops only after a nudge in the same execution has reached the model.
 
     Args:
         window: How many steps back a repeat is looked for.
-        nudge_times: How often a step is taken within the window, itself included, to be a repeat.
+        nudge_times: How often a step must occur within the window, itself included, to count as a repeat.
         stop_times: The same for the stop.
         except_tools: The tools that are meant to be repeated, such as one that polls. A step that calls one
             of them is not a repeat.
@@ -82,7 +82,7 @@ class RepeatedCallCheck(Criterion):
         self.window = window
         """How many steps back a repeat is looked for."""
         self.nudge_times = nudge_times
-        """How often a step is taken within the window to be a repeat."""
+        """How often a step must occur within the window to count as a repeat."""
         self.stop_times = stop_times
         """The same for the stop."""
         self.except_tools = frozenset(names)
@@ -111,17 +111,17 @@ class RepeatedCallCheck(Criterion):
             return _NO_REPEATS
         text = f"The model replied {replies} times in a row without calling a tool"
         stops = replies > _REPLIES and _were_nudged(steps)
-        # Exhausted: it forbids the next step, so an answer that ends the run is not stopped.
+        # `exhausted`: it only forbids the next step, so an answer that ends the run is not stopped.
         return self._evaluation(text, replies, _REPLIES + 1, stops=stops, reply=True)
 
     def _recent_steps(self, state: AgentState) -> tuple[Step, ...]:
-        """Return the closed steps that matter: the same number at any length of the run."""
+        """Return the closed steps that matter: no more of them in a longer run."""
         steps = state.steps
         count = min(state.execution.step_count, self.window + _STOP_STREAK - 1, steps.length - steps.start)
         return steps[steps.length - count :] if count else ()
 
     def _has_streak(self, taken: Sequence[Sequence[_Call]], length: int, times: int) -> bool:
-        """Return whether each of the last steps was taken at least so often."""
+        """Return whether each of the last steps was taken at least this often."""
         last = len(taken) - 1
         return length <= len(taken) and all(
             self._repeat_of(taken, last - back).times >= times for back in range(length)
@@ -160,7 +160,7 @@ _NOT_A_CALL = _Repeat(0, _Call(ToolCall("", "", {}), None, failed=False))
 def _calls_of_steps(state: AgentState, steps: Sequence[Step]) -> list[list[_Call]] | None:
     """Return the calls of each step that has an answer; None if the last one has none.
 
-    A failed model call has no answer, and neither has a step whose messages were left out.
+    A failed model call has no answer, and neither does a step whose messages were omitted.
     """
     first = next((step.first_message for step in steps if step.first_message >= state.messages.start), None)
     if first is None:

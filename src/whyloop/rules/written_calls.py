@@ -14,7 +14,7 @@ from whyloop.values.model import ToolSpec
 
 _DECODER = json.JSONDecoder()
 _DOCUMENT = re.compile(r"[{\[]")
-# Before and after a call that is written out: fences, tags, special tokens.
+# What surrounds a call that is written out: fences, tags, special tokens.
 _OPENING = re.compile(
     r"(?:```\w*\s*|<(?:tool_calls?|function_calls?|function(?:=[\w.-]+)?)>\s*"
     r"|<\|[\w▁-]+\|>\s*|<｜[^｜>]*｜>\s*|\[TOOL_CALLS\]\s*)+$"
@@ -24,16 +24,16 @@ _END = re.compile(rf"{_CLOSING.pattern}\s*\Z")
 # The keys of a call that is written as JSON.
 _NAME_KEYS = ("name", "tool", "tool_name", "function")
 _ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "tool_input")
-_NAMESPACE = "functions."  # In which OpenAI's models know their tools.
+_NAMESPACE = "functions."  # The namespace in which OpenAI's models know their tools.
 _OTHER_KEYS = ("type", "id", "call_id")
 _WITHOUT_ARGUMENTS = frozenset({*_NAME_KEYS, *_OTHER_KEYS})
 _CALL_KEYS = frozenset({*_WITHOUT_ARGUMENTS, *_ARGUMENT_KEYS})
-# Tags and tokens with which models begin a call, and nothing else; what follows tells a call from a mention.
+# Tags and tokens with which models only begin a call; what follows tells a call from a mention.
 _CALL_TAG = re.compile(
     r"<(?:tool_calls?|function_calls?)>|<function(?:=(?P<name>[\w.-]+))?>|<\|python_tag\|>"
     r"|<\|tool[\w▁]*\|>|<｜tool[^｜>]*｜>|\[TOOL_CALLS\]|<invoke name=[\"'](?P<invoked>[\w.-]+)[\"']>"
 )
-# The beginning of a call in JSON, also in JSON that a model wrote with the wrong quotes or never closed.
+# The beginning of a call in JSON, even if the model used the wrong quotes or never closed it.
 _CALL_START = re.compile(
     rf"""(?:[{{\[]\s*(?:["'](?:{"|".join(_OTHER_KEYS)})["']\s*:\s*["'][^"']{{0,80}}["']\s*,\s*){{0,3}}"""
     r"""(?:["'](?:tool_calls|function)["']\s*:\s*)?){1,4}"""
@@ -47,7 +47,7 @@ _INLINE_CODE = re.compile(r"(?<!`)`\Z")
 _SIGN = re.compile(r"[{\[<`]")
 _TOOL_FENCE = re.compile(r"```tool\w*\s(?P<content>(?:(?!```).)*)", re.DOTALL)
 _LONGEST_OPENING = 200
-_MOST_ATTEMPTS = 100  # To read JSON where there is none: more would make long texts slow.
+_MOST_ATTEMPTS = 100  # Attempts to find JSON in a text: more would make long texts slow.
 
 
 def written_call(text: str, tools: Collection[str], *, truncated: bool = False) -> str | None:
@@ -112,7 +112,7 @@ def _malformed_call(text: str, tools: Collection[str], *, truncated: bool) -> st
         return None
     start, is_json, _ = next(_decoded(text, found.start()))
     if is_json:
-        return None  # It was judged as such.
+        return None  # It was judged as a document.
     end = _end_of_brackets(text, start)
     opened = _OPENING.search(text, max(0, start - _LONGEST_OPENING), start)
     ends = (truncated or opened) if end is None else _END.match(text, end)
@@ -156,12 +156,12 @@ def _decoded(text: str, position: int = 0) -> Iterator[tuple[int, int | None, An
 
 
 def _calls_in(document: Any) -> list[dict[str, Any]]:
-    """Return the objects of a document that may be calls; none if it has anything else.
+    """Return the objects in a document that may be calls; none if it has others.
 
-    {"tool_calls": …} and {"function": {…}} are left out around them.
+    The wrappers {"tool_calls": …} and {"function": {…}} are removed.
     """
     calls, waiting = [], [document]
-    while waiting:  # And not by recursion: a text may be nested as deeply as a model likes.
+    while waiting:  # Not by recursion, since a model may nest a text as deeply as it likes.
         entry = waiting.pop()
         if isinstance(entry, list):
             waiting += reversed(entry)
@@ -188,7 +188,7 @@ def _named_tool(document: Any, tools: Collection[str], *, whole: bool) -> str | 
 def _called_tool(entry: Mapping[str, Any], tools: Collection[str], *, whole: bool) -> str | None:
     name = _name_in(entry)
     if name not in tools or not entry.keys() <= _CALL_KEYS:
-        return None  # Or the record of a call, with its result for example.
+        return None  # It may be the record of a call, for example with its result.
     given = _arguments_in(entry)
     complete = isinstance(given, dict | str) or (whole and entry.keys() <= _WITHOUT_ARGUMENTS)
     return name if complete else None
@@ -234,7 +234,7 @@ def _repeats_one(entry: Mapping[str, Any], calls: Sequence[ToolCall], *, whole: 
     name, given = _name_in(entry), _arguments_in(entry)
     if isinstance(given, str):
         given = ToolCall.parse_arguments(given)
-    # An empty object is in many texts, so it must be all there is.
+    # Many texts contain an empty object, so it must be the whole text.
     return any(
         (entry == call.arguments and bool(entry or whole))
         or (name == call.name and (given is None or given == call.arguments))
@@ -260,8 +260,8 @@ _NEXT_SIGN = re.compile(r"\s*(\S?)")
 _ENVELOPE = _CALL_KEYS | {"tool_calls"}
 _LONGEST_KEY = 64
 
-# A text is judged with every piece up to this length, then whenever it has grown by a quarter, and held back
-# to the end once all that took too long: so the time for a long answer is linear.
+# A text is judged with every piece up to this length, then whenever it has grown by a quarter. Once judging
+# has taken too long, the text is held back to the end. So the time for a long answer is linear.
 _WINDOW = 2000
 _MOST_READ = 3_000_000
 
@@ -272,12 +272,12 @@ OfferedTools = Mapping[str, frozenset[str] | None]
 class VisibleText:
     """Decides which part of a streamed answer can be shown already.
 
-    Text that may be a call up to its end stays hidden; the complete answer has it, if it is language.
+    Text that may still be a call stays hidden; if it is language, the complete answer contains it.
     """
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
         self._specs = tools
-        self._tools: OfferedTools | None = None  # Read once a text has a sign of a call: most have none.
+        self._tools: OfferedTools | None = None  # Computed once a text has a sign of a call: most have none.
         self._held: list[str] = []
         self._length = 0
         self._judge_at = 0
@@ -285,7 +285,7 @@ class VisibleText:
         self._closed = False
 
     def add(self, piece: str) -> str:
-        """Take a piece; return what may be shown now."""
+        """Add a piece; return the text that may be shown now."""
         if self._closed:
             return ""
         if not self._length and not _SIGN.search(piece):
@@ -409,7 +409,7 @@ class _Object:
         return not self.is_empty and bool(self._takers or (self._enveloped and self._named))
 
     def takes(self, text: str, *, is_key: bool) -> bool:
-        """Take a key, or the text of the latest; return whether it may still be a call."""
+        """Add a key, or the text of the latest one; return whether it may still be a call."""
         if not is_key:
             if self._enveloped and self._key in _NAME_KEYS:
                 self._enveloped = self._named = text.removeprefix(_NAMESPACE) in self._tools
