@@ -26,11 +26,11 @@ class Question(Struct, frozen=True, gc=False, omit_defaults=True):
     """A question to a person about one tool call, or about the run itself."""
 
     id: str
-    """The id of the question: new for each one, so a late answer never reaches another call."""
+    """The id of the question, new for each one, so that a late answer never reaches another call."""
     text: str
     """The question: it names the tool, and never its arguments."""
     uncertain: bool = False
-    """True for a call that may have run: its process ended before the result was recorded."""
+    """True if the call may have run: its process ended before the result was recorded."""
 
 
 class Approval(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -47,7 +47,7 @@ class Approval(Struct, frozen=True, gc=False, omit_defaults=True):
     reason: str | None = None
     """The reason that the person gave, if there is one."""
     arguments: Mapping[str, Any] | None = None
-    """The arguments that an edit put in the place of the model's."""
+    """The arguments of an edit, which replace the model's."""
     question_id: str = ""
     """The id of the question."""
 

@@ -18,7 +18,7 @@ from whyloop.values.price import LARGEST_AMOUNT, as_dollars
 if TYPE_CHECKING:
     from whyloop.values.price import Dollars
 else:
-    Dollars = Decimal | float  # A decoder cannot tell Decimal from str, and reads text as a Decimal.
+    Dollars = Decimal | float  # A decoder cannot tell a Decimal from a str, and reads text as a Decimal.
 
 
 class ContinuationDecision(StrEnum):
@@ -30,7 +30,7 @@ class ContinuationDecision(StrEnum):
     precedence: int
     """The rank of the decision: the lowest one wins."""
     continues: bool
-    """True if a run with this decision takes another step. An attribute, since every step asks five times."""
+    """True if a run with this decision takes another step. Read five times a step, so an attribute."""
 
     FORBID_CONTINUATION = "forbid"
     """The run must not continue."""
@@ -96,7 +96,7 @@ def criterion_name(criterion: object) -> str:
 class ContinuationEvaluation(Struct, frozen=True, gc=False, omit_defaults=True):
     """One criterion's decision about a step, with its reason and its numbers.
 
-    The loop only reads fields. `context` is for display: no code depends on its content.
+    The loop acts on fields only. `context` is for display: no code depends on its content.
     """
 
     criterion: str
@@ -104,19 +104,19 @@ class ContinuationEvaluation(Struct, frozen=True, gc=False, omit_defaults=True):
     decision: ContinuationDecision
     """The decision of the criterion."""
     reason: str
-    """Why, for a person to read."""
+    """The reason, for a person to read."""
     context: Mapping[str, Any] = {}
     """The numbers behind the reason, for display."""
     stop_reason: StopReason | None = None
     """The stop reason of the run if this evaluation ends it."""
     handling: ErrorHandlingDecision | None = None
-    """The reaction to a failure in this step; set by the error policy alone."""
+    """The handling of a failure in this step; only the error policy sets it."""
     feedback: str | None = None
     """A message for the model, sent if the run continues."""
     exhausted: bool = False
     """True if a limit has nothing left for another step."""
     pauses: bool = False
-    """True if the run waits for a person; set by `ApprovalRequired` alone."""
+    """True if the run waits for a person; only `ApprovalRequired` sets it."""
 
     @classmethod
     def from_decision(cls, criterion: object, decision: ContinuationDecision) -> ContinuationEvaluation:
@@ -181,7 +181,7 @@ class ContinuationOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
         return evaluation.handling if evaluation else None
 
     def evaluation_for(self, criterion: object) -> ContinuationEvaluation | None:
-        """Return a criterion's evaluation; of several with its name, the deciding one.
+        """Return a criterion's evaluation; if several have its name, the deciding one.
 
         Args:
             criterion: The criterion, its class or its name.
@@ -195,7 +195,7 @@ class ContinuationOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
         return next((e.criterion for e in self.evaluations if e.decision is _FORBID), None)
 
     def explain(self) -> str:
-        """Return why the run continued after this step or did not, as text for people."""
+        """Return why the run continued or stopped after this step, as text for people."""
         from whyloop.values.explanation_text import text_of_outcome
 
         return text_of_outcome(self)
@@ -215,7 +215,7 @@ class ContinuationOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
         return encoding.decode(data, cls)
 
 
-# Of a limit or a budget. As seconds it is three centuries, which can still be added to a date.
+# The maximum of a limit or a budget. In seconds it is three centuries, which can still be added to a date.
 LARGEST = LARGEST_AMOUNT
 _NO_MONEY = Decimal(0)
 
@@ -223,7 +223,7 @@ _NO_MONEY = Decimal(0)
 class Budget(Struct, frozen=True, gc=False, omit_defaults=True):
     """Steps, tokens, seconds and money on top of the limits, for one execution.
 
-    The budget raises the limits; the counters stay. The trace shows by how much.
+    The budget raises the limits; the counters stay as they are. The trace shows the grant.
     """
 
     steps: int = 0
@@ -244,7 +244,7 @@ class Budget(Struct, frozen=True, gc=False, omit_defaults=True):
             if not 0 <= value <= LARGEST:
                 raise ConfigurationError(f"invalid budget {name}={value!r}: use zero to {LARGEST:,}")
         if self.usd is not _NO_MONEY:
-            # An encoder leaves out exactly the default.
+            # The encoder omits exactly the default.
             force_setattr(self, "usd", as_dollars(self.usd, "budget usd=") or _NO_MONEY)
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
 """Credentials by their form: keys with a prefix, tokens, passwords in addresses.
 
-Every pattern takes time in proportion to the text. Most begin with a literal: that makes a search thirty
+Every pattern takes time in proportion to the text. Most begin with a literal, which makes a search thirty
 times as fast.
 """
 
@@ -23,11 +23,11 @@ _WHOLE = (
     re.compile(rf"{_START}(?:{_PREFIXES})[A-Za-z0-9_-]{{16,}}+(?:\.[A-Za-z0-9_-]++)?"),
     re.compile(r"AKIA(?<![A-Za-z0-9]AKIA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
     re.compile(r"ASIA(?<![A-Za-z0-9]ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
-    # A JSON web token, also one whose end was cut off.
+    # A JSON web token, even one whose end was cut off.
     re.compile(
         r"eyJ(?<![A-Za-z0-9_-]eyJ)[A-Za-z0-9_-]{10,}+\.(?:[A-Za-z0-9_-]{10,}+\.[A-Za-z0-9_-]{5,}+|[A-Za-z0-9_-]*+\Z)"
     ),
-    # A private key of any kind, also one whose end was cut off.
+    # A private key of any kind, even one whose end was cut off.
     re.compile(
         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[^\"-]*+(?:-(?!----)[^\"-]*+)*+"
         r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?"
@@ -59,7 +59,7 @@ _AFTER = (
 _BASIC = re.compile(r"(asic (?<=[bB]asic ))([A-Za-z0-9+/]{6,1000}+={0,2})")
 _BEARER = re.compile(r"(earer (?<=[bB]earer ))([A-Za-z0-9._~+/-]{12,}+=*+)")
 _USER = re.compile(r"""(-(?:[uU]|-user|-proxy-user)[ =]{0,3}["']?)([^\s"':]{0,100}:[^\s"']{1,200})""")
-# A command, also one that continues on the next line; other programs have a -u for another purpose.
+# A command, even one that continues on the next line; other programs use -u for another purpose.
 _CURL = re.compile(r"curl (?:[^\n\\]++|\\[\s\S])*+")
 
 
@@ -68,7 +68,7 @@ MAY_HAVE_CREDENTIALS = re.compile(
     r"://|sig|akia|asia|aiza|eyj|private key|hooks?\.|discord|basic |bearer |curl |atatt3|dapi"
     r"""|[-_.][a-z0-9_-]{16}|(?:authorization|cookie|api-key)["']\s{0,3},"""
 )
-"""The signs of a credential in a text in lower case. Most texts have none: it saves two thirds."""
+"""The signs of a credential in lower case. Most texts have none: it saves two thirds of the time."""
 
 
 def without_credentials(text: str) -> str:
@@ -87,7 +87,7 @@ def _after_removed(found: re.Match[str]) -> str:
 
 
 def _basic_removed(found: re.Match[str]) -> str:
-    """Remove "user:password" in base 64, and no other text after "basic"."""
+    """Remove "user:password" in base64, but no other text after "basic"."""
     encoded = found[2].rstrip("=")
     try:
         decoded = a2b_base64(encoded + "=" * (-len(encoded) % 4))
@@ -97,7 +97,7 @@ def _basic_removed(found: re.Match[str]) -> str:
 
 
 def _bearer_removed(found: re.Match[str]) -> str:
-    """Remove a token: "bearer authentication" is none."""
+    """Remove a token, but not the second word of "bearer authentication"."""
     token = found[2]
     return found[0] if len(token) < 16 and token.isalpha() and token.islower() else found[1] + REMOVED
 

@@ -1,4 +1,4 @@
-"""From a person's answer to a question to the transitions that record it."""
+"""The decisions of people, as the transitions that record them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def decide(
 ) -> list[AnyTransition]:
     """Return the transitions of a decision: none if it repeats an earlier one.
 
-    A decision about a question that is not open, or one that differs from the decision that was made, is
-    an `ApprovalError` with the questions that are open.
+    Raise an `ApprovalError` with the open questions if the question is not open, or if it was decided
+    differently.
     """
     by, reason, changed = _checked(verdict, by, reason, arguments)
     earlier = _decision_made(state, question_id)
@@ -80,8 +80,8 @@ def uncertain_question(question_id: str, tool_name: str) -> Question:
 def fork_questions(state: AgentState, new_id: Callable[[], str]) -> dict[int, Question]:
     """Return the questions before a fork continues, by the index of each call.
 
-    Every call without a result is asked about. No approval is inherited, and a call that may have run in the
-    original is uncertain in the fork.
+    There is a question for every call without a result. No approval is inherited, and a call that may have
+    run in the original is uncertain in the fork.
     """
     questions: dict[int, Question] = {}
     step = state.open_step
@@ -98,7 +98,7 @@ def fork_questions(state: AgentState, new_id: Callable[[], str]) -> dict[int, Qu
 
 
 def _denied(call: OpenCall, by: str, reason: str | None) -> ToolResult:
-    """Return the result of a call that a person did not let run."""
+    """Return the result of a call that a person denied."""
     why = f": {reason}" if reason else ""
     if call.started:
         text = f"it was interrupted before its result was recorded, and {by} did not let it run again{why}"

@@ -17,7 +17,7 @@ _PATH = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(?P<field>[^`]*)`")
 
 
-# Far beyond any honest call, and far below where encoders give up.
+# Far more than any honest call needs, and far less than encoders support.
 MAX_DEPTH = 100
 
 UNREADABLE = "[cannot be written]"
@@ -33,7 +33,7 @@ def encode(value: object) -> Any:
 
 
 def json_text(value: object) -> str:
-    """Return the value as JSON, without characters that no encoder takes."""
+    """Return the value as JSON, without characters that cannot be encoded."""
     try:
         return msgspec.json.encode(value, enc_hook=describe).decode()
     except UnicodeEncodeError:
@@ -41,7 +41,7 @@ def json_text(value: object) -> str:
 
 
 def jsonable(entries: Mapping[str, object]) -> dict[str, Any]:
-    """Return entries of an application as JSON holds them; refuse other values."""
+    """Return an application's entries as JSON holds them; refuse other values."""
     try:
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(entries))
     except (TypeError, ValueError, RecursionError) as error:
@@ -50,7 +50,7 @@ def jsonable(entries: Mapping[str, object]) -> dict[str, Any]:
 
 
 def comparable(value: object) -> bytes:
-    """Return bytes that are the same for equal values, in any order of their keys."""
+    """Return bytes that are equal for equal values, whatever the order of keys."""
     try:
         return msgspec.json.encode(value, enc_hook=describe, order="sorted")
     except (TypeError, ValueError, RecursionError):
@@ -58,7 +58,7 @@ def comparable(value: object) -> bytes:
 
 
 def decode(data: object, as_type: type[T]) -> T:
-    """Return plain data as a value; a `SnapshotError` names the path of a mistake."""
+    """Return plain data as a value; a `SnapshotError` names the path of a problem."""
     try:
         return msgspec.convert(data, as_type)
     except msgspec.ValidationError as error:
@@ -70,7 +70,7 @@ def decode(data: object, as_type: type[T]) -> T:
 
 
 def copied(source: object, as_type: type[T], **fields: object) -> T:
-    """Return a struct with these fields, and all others as they are in the source."""
+    """Return a struct with these fields, and the source's values for all others."""
     names = as_type.__struct_fields__  # type: ignore[attr-defined]
     return as_type(**{name: fields[name] if name in fields else getattr(source, name) for name in names})
 
@@ -101,7 +101,7 @@ def describe(value: object, longest: int = 1000) -> str:
 
 
 def encode_or_describe(value: object) -> Any:
-    """Return the data of a value, or its `repr`: an observer breaks nothing."""
+    """Return the data of a value, or else its `repr`, so that an observer never fails."""
     try:
         return encode(value)
     except Exception:
@@ -136,7 +136,7 @@ def encode_or_mark(value: Any) -> Any:
     """Return the data of a value, or a mark if JSON cannot hold it."""
     try:
         return encode(value)
-    except Exception:  # A snapshot is written with any metadata.
+    except Exception:  # A snapshot can be written with any metadata.
         return UNREADABLE
 
 

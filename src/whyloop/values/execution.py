@@ -1,4 +1,4 @@
-"""An execution: the work on one user query, and the status of its session."""
+"""An execution, which is the work on one user query, and the status of its session."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ _STATUS_AFTER = {
 
 
 class Execution(Struct, frozen=True, gc=False, omit_defaults=True):
-    """The work on one user query: its counters, and four times measured apart.
+    """The work on one user query, with its counters and four separate times.
 
     Active: models and tools at work. Waiting: stopped or paused, until a person resumed it.
-    Backoff: waiting out a provider. Wall: from the query to the latest transition.
+    Backoff: waiting to retry. Wall: from the query to the latest transition.
     """
 
     id: str = msgspec.field(default_factory=new_id)
@@ -82,7 +82,7 @@ class Execution(Struct, frozen=True, gc=False, omit_defaults=True):
     waiting_seconds: Seconds = 0.0
     """The time until a person resumed it."""
     backoff_seconds: Seconds = 0.0
-    """The time spent waiting out a provider."""
+    """The time spent waiting before retries."""
     resumes: Count = 0
     """How often a person resumed it."""
     resumed_from: AgentStatus | None = None
@@ -90,13 +90,13 @@ class Execution(Struct, frozen=True, gc=False, omit_defaults=True):
     granted: Budget | None = None
     """The budget that a person allowed on top of the limits."""
     stop_request: str | None = None
-    """The reason of a request to stop."""
+    """The reason of a stop request."""
     last_seq: Count = 0
     """The number of the last numbered envelope."""
     wait_until: Moment | None = None
-    """Until when the next model call waits for the provider."""
+    """The time until which the next model call waits for the provider."""
     recoveries: Count = 0
-    """How often the run was continued after a crash since its last closed step."""
+    """The number of recoveries from a crash since its last closed step."""
     question: Question | None = None
     """The question to a person about the run itself, after it crashed too often."""
     approvals: tuple[Approval, ...] = ()
@@ -106,11 +106,11 @@ class Execution(Struct, frozen=True, gc=False, omit_defaults=True):
     has_tool_results: bool = False
     """True once a tool result of this execution is in the history."""
     untimed: bool = False
-    """True if its times are unknown: it was imported from a log without them, and not resumed since."""
+    """True if its times are unknown: it was imported from a log without them, and has not been resumed."""
     wrap_up: str | None = None
     """The limit that ended the run, if its wrap-up has begun since the query or the last resume."""
     wrap_ups: Count = 0
-    """The closed wrap-ups, which `step_count` leaves out."""
+    """The closed wrap-ups, which `step_count` does not include."""
 
     @property
     def step_number(self) -> int:

@@ -32,7 +32,7 @@ T = TypeVar("T")
 NOTE_LENGTH = 200
 REASON_LENGTH = 300
 
-# Calls are compared within this many of the latest steps, and so many repeated ones are shown.
+# The number of latest steps whose calls are compared, and of repeated calls to show.
 MOST_COMPARED = 1000
 MOST_REPEATED = 5
 
@@ -41,7 +41,7 @@ class StepExplanation(Struct, frozen=True, kw_only=True):
     """The explanation of one step and of the decision after it."""
 
     number: int
-    """Its number in the execution, or in the session where one step was asked for."""
+    """Its number in the execution; if only this step is explained, in the session."""
     summary: str
     """Its work on one line: "search ok; pay failed: no funds"."""
     calls: tuple[CallExplanation, ...] = ()
@@ -59,7 +59,7 @@ class StepExplanation(Struct, frozen=True, kw_only=True):
     duration_ms: float = 0.0
     """How long it took."""
     unknown: tuple[str, ...] = ()
-    """The amounts that were not recorded: "tokens", then `tokens` is a lower bound, and "time"."""
+    """The amounts that were not fully recorded: "tokens", so that `tokens` is a lower bound, and "time"."""
     decision: ContinuationDecision | None = None
     """The decision after it; None while the step is open."""
     stop_reason: StopReason | None = None
@@ -67,13 +67,13 @@ class StepExplanation(Struct, frozen=True, kw_only=True):
     resolved_by: str | None = None
     """The rule that decided."""
     policy: str | None = None
-    """The reaction of the error policy to a failure, where another rule decided."""
+    """The decision of the error policy about a failure, if another rule decided the step."""
     feedback: tuple[str, ...] = ()
     """Why other rules gave feedback to the model after it, each with its name."""
     is_open: bool = False
     """True while its tool calls have not all ended."""
     wrap_up: str | None = None
-    """The limit that had ended the run, if the step is its wrap-up."""
+    """The limit that ended the run, if the step is its wrap-up."""
 
     @property
     def verdict(self) -> str | None:
@@ -86,7 +86,7 @@ class StepExplanation(Struct, frozen=True, kw_only=True):
 
 
 class RepeatedCall(Struct, frozen=True, kw_only=True):
-    """A tool call that a run made again and again."""
+    """A tool call that a run made repeatedly."""
 
     name: str
     """The name of the tool."""
@@ -104,14 +104,14 @@ class RepeatedCall(Struct, frozen=True, kw_only=True):
 class Explanation(Struct, frozen=True, kw_only=True):
     """The explanation of a run: its steps, its rules, and how to continue it.
 
-    Its own texts are short and safe to print. Evaluations, approvals and the names of rules are those
-    that were recorded, and may hold text of any length from models, tools and people.
+    Its own texts are short and safe to print. Evaluations, approvals and the names of rules are shown as
+    recorded, and may contain text of any length from models, tools and people.
     """
 
     headline: str
     """One line: the status, where, the stop reason, the rule that decided and its reason."""
     status: AgentStatus
-    """The status of the run, or the one that the step led to where one step was asked for."""
+    """The status of the run; if only one step is explained, the status after it."""
     stop_reason: StopReason | None = None
     """Why the run ended; None while it has not."""
     decision: ContinuationDecision | None = None
@@ -119,11 +119,11 @@ class Explanation(Struct, frozen=True, kw_only=True):
     resolved_by: str | None = None
     """The rule that made the latest decision."""
     steps: tuple[StepExplanation, ...] = ()
-    """The steps of the execution in order; numbers that are missing were left out."""
+    """The steps of the execution in order; missing numbers were omitted."""
     cost: Decimal | None = None
     """The cost of all of them in US dollars; None if it is unknown."""
     known_cost: Decimal | None = None
-    """The cost of those with a known one, a lower bound; None if there are none."""
+    """The cost of the steps whose cost is known, a lower bound; None if there are none."""
     repeated_calls: tuple[RepeatedCall, ...] = ()
     """The tool calls that were made more than once with the same arguments, most often first."""
     evaluations: tuple[ContinuationEvaluation, ...] = ()
@@ -148,7 +148,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
         return text_of(self)
 
     def to_markdown(self) -> str:
-        """Return the explanation as Markdown; no text in it is taken for markup."""
+        """Return the explanation as Markdown, with all texts escaped."""
         from whyloop.values.explanation_text import markdown_of
 
         return markdown_of(self)
@@ -172,7 +172,7 @@ def explanation_of(state: AgentState, *, most_steps: int | None = None) -> Expla
     steps = [_step(state, step, step.number) for step in ends_of(recorded, most_steps)]
     if state.open_step is not None:
         steps.append(_open_step(state.open_step))
-    # A run that was resumed has no outcome yet: its rules were asked after its last step.
+    # A resumed run has no outcome yet: its rules were last evaluated after its last step.
     outcome = state.last_continuation_outcome or (recorded[-1].outcome if recorded else None)
     used = state.execution.usage
     return Explanation(
@@ -245,12 +245,12 @@ def outcome_headline(outcome: ContinuationOutcome) -> str:
 
 
 def interruption_text(step: Step) -> str | None:
-    """Return why the step was cut off, for people; None if it was not."""
+    """Return why the step was interrupted, for people; None if it was not."""
     return None if step.interrupted is None else f"cut off: {step.interrupted.text}"
 
 
 def ends_of(steps: Sequence[T], most: int | None) -> Sequence[T]:
-    """Return the first and the last of more than `most` steps, else all of them."""
+    """Return the first and the last steps if there are more than `most`, else all."""
     if most is None or len(steps) <= most:
         return steps
     first = most // 2
@@ -289,7 +289,7 @@ def _headline(state: AgentState) -> str:
 
 
 def _other_forbids(outcome: ContinuationOutcome) -> str:
-    """Return a sentence about the rules that would have ended the run as well."""
+    """Return a sentence about the other rules that would have ended the run."""
     if outcome.decision is not ContinuationDecision.FORBID_CONTINUATION:
         return ""
     deciding = outcome.resolving_evaluation

@@ -21,9 +21,9 @@ from whyloop.values.state import AgentStatus
 from whyloop.values.text import counted, shortened
 
 MOST_STEPS = 60
-"""A text shows so many steps; the middle of a longer run is left out."""
+"""The number of steps in a text; the middle of a longer run is omitted."""
 
-# The column of the cost, which a run without a known one has not.
+# The column of the cost, which is omitted if no cost is known.
 _COST = 3
 _MARKUP = re.compile(r"[\\`*_\[\]<>|~#&!$]")
 _BACKTICKS = re.compile(r"`+")
@@ -48,10 +48,7 @@ def text_of_outcome(outcome: ContinuationOutcome) -> str:
 
 
 def markdown_of(explanation: Explanation) -> str:
-    """Return an explanation as a paragraph, two tables and a list in Markdown.
-
-    No text in it is taken for markup.
-    """
+    """Return an explanation in Markdown: a paragraph, two tables and a list."""
     lines = [f"**{_escaped(explanation.headline)}**"]
     if explanation.steps:
         lines += ["", *_table(_steps_table(explanation))]
@@ -67,10 +64,7 @@ def markdown_of(explanation: Explanation) -> str:
 
 
 def html_of(explanation: Explanation) -> str:
-    """Return an explanation as HTML, for notebooks.
-
-    No text in it is taken for markup.
-    """
+    """Return an explanation as HTML, for notebooks. All texts are escaped."""
     parts = [f"<p><strong>{escape(explanation.headline)}</strong></p>"]
     if explanation.steps:
         parts.append(_html_table(_steps_table(explanation)))
@@ -109,7 +103,7 @@ def cost_text(explanation: Explanation) -> str:
 
 
 def step_lines(steps: Sequence[StepExplanation]) -> list[str]:
-    """Return a line for each step, and one where some are left out."""
+    """Return a line for each step, and one for those that are omitted."""
     rows = step_rows(steps)
     width = max((len(number) for number, _ in rows), default=0)
     return [f"  {number:>{max(3, width)}}  {text}" for number, text in rows]
@@ -147,7 +141,7 @@ def _amounts(step: StepExplanation) -> str:
 
 
 def _remarks(step: StepExplanation) -> str:
-    """Return what rules did after a step that another rule decided about."""
+    """Return what the other rules did after a step that one rule decided."""
     return "".join([f"; {remark}" for remark in (step.policy, *step.feedback) if remark])
 
 
@@ -157,7 +151,7 @@ def evaluations_title(explanation: Explanation) -> str:
 
 
 def when_asked(explanation: Explanation) -> str:
-    """Return when the rules were asked: "after step 3"; empty before the first step."""
+    """Return when the rules were evaluated: "after step 3"; empty before the first."""
     if not explanation.steps:
         return ""
     last = explanation.steps[-1]
@@ -176,7 +170,7 @@ def _has_decisions(explanation: Explanation) -> bool:
 
 
 def evaluation_lines(evaluations: Sequence[ContinuationEvaluation]) -> list[str]:
-    """Return a line a rule: its decision, its name, its reason."""
+    """Return a line for each rule: its decision, its name, its reason."""
     names = [_name(evaluation.criterion) for evaluation in evaluations]
     width = max(map(len, names), default=0)
     return [
@@ -191,7 +185,7 @@ def duration(milliseconds: float) -> str:
 
 
 def _shown(steps: Sequence[StepExplanation]) -> Iterator[StepExplanation | int]:
-    """Yield the steps to show, and between them how many are left out."""
+    """Yield the steps to show, and in between the number of omitted ones."""
     before = steps[0].number - 1 if steps else 0
     for step in ends_of(steps, MOST_STEPS):
         if (hidden := step.number - before - 1) > 0:

@@ -1,4 +1,4 @@
-"""Failures of a step, in a vocabulary that a policy can act on."""
+"""Failures of a step, in a form that a policy can act on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ErrorType(StrEnum):
     MODEL = "model"
     """The provider answered with an error, or could not be reached."""
     VALIDATION = "validation"
-    """A call or an answer of the model does not fit."""
+    """A call or an answer of the model is invalid."""
     RATE_LIMIT = "rate_limit"
     """The provider is busy."""
     TIMEOUT = "timeout"
@@ -51,13 +51,13 @@ class Correction(Struct, frozen=True, gc=False):
     for_model: str
     """The problem with the answer, with its path and the relevant part of the schema."""
     attempt: Count
-    """The number of this correction within the execution, from 1 on."""
+    """The number of this correction within the execution, starting at 1."""
     limit: Count
     """The number of corrections before the error policy is asked."""
 
     @property
     def is_free(self) -> bool:
-        """True if the error policy is not asked."""
+        """True if the correction needs no decision of the error policy."""
         return self.attempt <= self.limit
 
 
@@ -79,7 +79,7 @@ class Failure(Struct, frozen=True, gc=False, omit_defaults=True):
     retryable: bool = True
     """False if another attempt cannot succeed."""
     readable: bool = False
-    """True for an answer that arrived and is wrong: it stays in the history, to be corrected."""
+    """True for an answer that arrived but is wrong: it stays in the history, to be corrected."""
     correction: Correction | None = None
     """The text for the model about an answer that does not fit the output type; people see `message`."""
 
@@ -103,9 +103,9 @@ class FailureTally(Struct, frozen=True, gc=False):
     """All failed steps."""
 
     def after_step(self, *, failed: bool, forgiven: bool, free: bool = False) -> FailureTally:
-        """Return the tally after one more step; earlier failures may be forgiven.
+        """Return the tally after one more step, which may reset the failures in a row.
 
-        A `free` failure does not count as one in a row: the error policy is not asked about it.
+        A `free` failure does not count as one in a row, because it does not concern the error policy.
         """
         if free:
             return FailureTally(0 if forgiven else self.consecutive, self.total + 1)
@@ -115,7 +115,7 @@ class FailureTally(Struct, frozen=True, gc=False):
 
 
 class ErrorContext(Struct, frozen=True, gc=False):
-    """The facts about a failure that a policy decides by."""
+    """The facts about a failure on which a policy bases its decision."""
 
     type: ErrorType
     """The type of the first failure, in call order."""

@@ -26,8 +26,8 @@ _RETRY = ErrorHandlingDecision.RETRY
 class Judged(Transition, frozen=True, tag="judged", kw_only=True):
     """The evaluation of every criterion, which settles `step`; None between steps.
 
-    If the run continues, all feedback of the criteria becomes one message to the model. If it ends and wraps
-    up, one more step follows, and then the `Judged` with which it has ended.
+    If the run continues, all feedback of the criteria becomes one message to the model. If it ends with a
+    wrap-up, one more step follows, and then another `Judged` that ends the run.
     """
 
     outcome: ContinuationOutcome
@@ -43,7 +43,7 @@ class Judged(Transition, frozen=True, tag="judged", kw_only=True):
     def apply_to(self, state: AgentState) -> AgentState:
         outcome, steps, messages, execution = self.outcome, state.steps, state.messages, state.execution
         if state.open_step is None and execution.step_count and steps.last is not None:
-            # The outcome of the last step says why it all ended, also where that was decided after it.
+            # The outcome of the last step says why the run ended, even if that was decided after it.
             steps = steps.with_last(replace(steps.last, outcome=outcome))
         if outcome.decision.continues:
             status = _IN_PROGRESS
@@ -64,10 +64,10 @@ class Judged(Transition, frozen=True, tag="judged", kw_only=True):
 
 
 class JudgedAlike(Transition, frozen=True, tag="judged_alike", kw_only=True):
-    """The stored form of `Judged`, with None for an evaluation like the one before.
+    """The stored form of `Judged`, with None for an evaluation that did not change.
 
-    Most rules decide the same after every step. This halves the stored size of a step, and the time to
-    read it.
+    Most rules decide the same after every step. Leaving those out halves the stored size of a step, and the
+    time to read it.
     """
 
     decision: ContinuationDecision
@@ -82,7 +82,7 @@ class JudgedAlike(Transition, frozen=True, tag="judged_alike", kw_only=True):
 
     @classmethod
     def of(cls, judged: Judged, before: ContinuationOutcome) -> JudgedAlike:
-        """Return the difference from the outcome before."""
+        """Return the difference from the previous outcome."""
         outcome = judged.outcome
         pairs = zip(outcome.evaluations, before.evaluations, strict=True)
         return cls(
@@ -96,7 +96,7 @@ class JudgedAlike(Transition, frozen=True, tag="judged_alike", kw_only=True):
         )
 
     def judged(self, before: ContinuationOutcome | None) -> Judged:
-        """Return the whole evaluation, given the outcome before."""
+        """Return the whole evaluation, given the previous outcome."""
         earlier = before.evaluations if before is not None else ()
         if len(earlier) != len(self.evaluations):
             raise ValueError("the outcome before it has other evaluations")

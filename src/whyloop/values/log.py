@@ -12,7 +12,7 @@ BLOCK = 64
 
 
 class Log(Sequence[T], Generic[T]):
-    """An immutable sequence to which an item is added at the same cost at any length.
+    """An immutable sequence to which adding an item costs the same at any length.
 
     A version owns its last item and shares everything before it with the versions it came from, so replacing
     the last item is free too. A version that is not the newest copies a few items when it is extended: no
@@ -20,10 +20,10 @@ class Log(Sequence[T], Generic[T]):
     list longer than expected after extending it was too late, and copies too.
 
     Most items are in blocks, which are tuples: the garbage collector stops looking into a tuple of plain
-    values, while it would visit every item of a list (70 ms in a process with 500 long sessions).
+    values, while it would visit every item of a list (which takes 70 ms in a process with 500 long sessions).
 
-    `start` items at the beginning may be left out, if a long session is read from the middle of its journal:
-    they count, and asking for one of them is an error. Only the `last` of them may be known.
+    If a long session is read from the middle of its journal, `start` items at the beginning are left out.
+    They count, but reading one of them is an error; at most the `last` of them is known.
     """
 
     __slots__ = ("_shared", "last", "length")

@@ -40,10 +40,10 @@ class TextPart(Struct, frozen=True, gc=False, tag_field="type", tag="text"):
 
 
 class ImagePart(Struct, frozen=True, gc=False, tag_field="type", tag="image"):
-    """An image by address, or by its own bytes in base64."""
+    """An image, given by its URL or as bytes in base64."""
 
     url: str | None = None
-    """The address of the image."""
+    """The URL of the image."""
     data: str | None = None
     """The bytes of the image in base64."""
     media_type: str | None = None
@@ -61,10 +61,10 @@ class ImagePart(Struct, frozen=True, gc=False, tag_field="type", tag="image"):
 
 
 class FilePart(Struct, frozen=True, gc=False, tag_field="type", tag="file"):
-    """A file by address, or by its own bytes in base64."""
+    """A file, given by its URL or as bytes in base64."""
 
     url: str | None = None
-    """The address of the file."""
+    """The URL of the file."""
     data: str | None = None
     """The bytes of the file in base64."""
     media_type: str | None = None
@@ -76,11 +76,11 @@ class FilePart(Struct, frozen=True, gc=False, tag_field="type", tag="file"):
         _check_content("file", self.url, self.data)
 
 
-# Any other scheme is one that a provider does not read, and a browser might run.
+# Providers do not read any other scheme, and a browser might run it.
 _ADDRESS = re.compile(r"(?:https?://|gs://|data:)\S", re.IGNORECASE)
 _OWN_TYPE = re.compile(r"data:(?P<media_type>[^;,]+)", re.IGNORECASE)
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}\Z")
-_CHECKED = 256  # As much as tells text from base64; images are large, and are read back often.
+_CHECKED = 256  # Enough to tell text from base64; images are large, and are read back often.
 
 
 def _check_content(noun: str, url: object, data: object) -> None:
@@ -156,11 +156,11 @@ _SYSTEM, _DEVELOPER = MessageRole.SYSTEM, MessageRole.DEVELOPER
 
 
 NO_EXTRAS: Mapping[str, Any] = {}
-"""The extras of most messages: one value for all, since 64 bytes for each add up."""
+"""The extras of most messages: a single value, since 64 bytes for each message add up."""
 
 
 class Message(Struct, frozen=True, gc=False, omit_defaults=True):
-    """One message; an assistant's has its text and its tool calls side by side."""
+    """One message; that of an assistant has its text and its tool calls side by side."""
 
     role: MessageRole
     """The author."""
@@ -181,7 +181,7 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
     source: tuple[str, ...] = ()
     """The criteria whose feedback a developer message has."""
     shown: str | None = None
-    """The text for people where the content has arguments of a tool; None if they read the content."""
+    """The text for people if the content contains a tool's arguments; None if they read the content."""
 
     @classmethod
     def system(cls, content: str) -> Message:
@@ -251,7 +251,7 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def is_system(self) -> bool:
-        """True for system and for developer messages: both speak for the application."""
+        """True for system and developer messages: both speak for the application."""
         return self.role in (_SYSTEM, _DEVELOPER)
 
     def has_role(self, *roles: MessageRole | str) -> bool:
@@ -275,4 +275,4 @@ class ToolResult(Struct, frozen=True, gc=False, omit_defaults=True):
     changed_by: tuple[str, ...] = ()
     """The hooks that made or replaced the result."""
     note: str = ""
-    """A note for the model alone, in front of the content: the arguments that a person chose."""
+    """A note only for the model, in front of the content: the arguments that a person chose."""

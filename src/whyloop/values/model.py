@@ -28,11 +28,11 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
     cost: Decimal | None = None
     """The cost in US dollars; None if it is unknown."""
     reported: bool = True
-    """False if the provider did not report the usage of a call: the numbers are a lower bound."""
+    """False if the provider did not report the usage of a call, so that the numbers are a lower bound."""
     cache_writes: Count = 0
     """The tokens of `input` that were written to a cache."""
     known_cost: Decimal | None = None
-    """The known part of a cost that is unknown, a lower bound; None if no part is known."""
+    """The known part of an unknown cost, a lower bound; None if no part is known."""
 
     @property
     def total(self) -> int:
@@ -41,7 +41,7 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def is_unpriced(self) -> bool:
-        """True if something was used and its cost is unknown; False if nothing was used."""
+        """True if there is usage whose cost is unknown."""
         return self.cost is None and (not self.reported or self.total > 0)
 
     def __add__(self, other: Usage) -> Usage:
@@ -64,7 +64,7 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 NO_USAGE = Usage()
-"""The default of every field: an encoder leaves exactly this value out."""
+"""The default of every field: the encoder omits exactly this value."""
 
 
 def _total_cost(one: Usage, other: Usage) -> Decimal | None:
@@ -90,7 +90,7 @@ class FinishReason(StrEnum):
     """
 
     truncates: bool
-    """True if the model did not get to the end of its answer."""
+    """True if the model did not finish its answer."""
 
     STOP = "stop"
     """The model was done."""
@@ -128,11 +128,11 @@ OUTPUT_TOOL = "final_answer"
 
 
 OUTPUT_FIELD = "value"
-"""The field that holds an output that is not an object, since every provider wants an object."""
+"""The field that holds an output that is not an object, since every provider requires an object."""
 
 
 class OutputMode(StrEnum):
-    """How a model is asked for an answer of a type."""
+    """The way in which a model is asked for a typed answer."""
 
     NATIVE = "native"
     """The provider makes the answer fit a JSON schema."""
@@ -179,9 +179,9 @@ class ModelRequest(Struct, frozen=True, gc=False):
     output: OutputFormat | None = None
     """The form of the answer; None for text, and for a model whose `output_mode` is not native."""
     tool_choice: Literal["none"] | None = None
-    """`none` if the model must answer without a call, with tools declared; None leaves it to the model."""
+    """`none` if the model must not call the declared tools; None leaves it to the model."""
     max_tokens: int | None = None
-    """The longest answer to this request; None for that of the model."""
+    """The maximum length of the answer in tokens; None for the model's own setting."""
 
 
 class TextDelta(Struct, frozen=True, gc=False):
@@ -244,4 +244,4 @@ class ModelResponse(Struct, frozen=True, gc=False):
     unsupported: tuple[str, ...] = ()
     """The parts that cannot be handled, such as an image: the response is then a failure."""
     billing: Mapping[str, int | str] = {}
-    """Counts and conditions beyond `usage` that a price depends on, such as `service_tier`."""
+    """Counts and conditions besides `usage` that a price depends on, such as `service_tier`."""

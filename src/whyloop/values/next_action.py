@@ -23,7 +23,7 @@ from whyloop.values.text import shortened
 
 NAME_LENGTH = 64
 
-# How much more of each limit is suggested: enough for some progress, little enough to look again.
+# The suggested increase of each limit: enough for some progress, but not for a runaway.
 _GRANTS = {
     StopReason.STEPS_LIMIT_REACHED: ("steps", Budget(steps=10)),
     StopReason.TOKEN_LIMIT_REACHED: ("tokens", Budget(tokens=10_000)),
@@ -32,7 +32,7 @@ _GRANTS = {
 # A limit on money has no stop reason of its own.
 _COST_LIMIT = "CostLimit"
 IMPORTED_RUN = "ImportedRun"
-"""The name in the trace of a run that was imported: its log, and not a rule, says what happened."""
+"""The name in the trace of an imported run, whose log, not a rule, says what happened."""
 _MORE_MONEY = ("money", Budget(usd=1))
 # `ErrorPolicy.retry_tool_errors` stops on these.
 _NEEDS_RETRY_ALL = (ErrorType.MODEL, ErrorType.UNKNOWN)
@@ -61,7 +61,7 @@ class NextAction(Struct, frozen=True, kw_only=True):
     question_id: str | None = None
     """The question to decide."""
     grant: Budget | None = None
-    """How much more to allow."""
+    """The budget to grant."""
 
     def __str__(self) -> str:
         """Return the sentence with its expression."""
@@ -86,7 +86,7 @@ def next_actions_of(state: AgentState) -> tuple[NextAction, ...]:
 
 
 def _after_stop(state: AgentState, *, after_others: bool) -> Iterator[NextAction]:
-    """Yield a change for each rule that forbids, then the call that resumes the run."""
+    """Yield a change for each rule that forbids, then the call to resume the run."""
     in_the_way = _in_the_way(state)
     for evaluation in in_the_way:
         if change := _change(state, evaluation):
@@ -103,13 +103,13 @@ def _after_stop(state: AgentState, *, after_others: bool) -> Iterator[NextAction
 
 
 def _in_the_way(state: AgentState) -> list[ContinuationEvaluation]:
-    """Return the evaluations that forbid, without pauses, or the one that decided."""
+    """Return the evaluations that forbid, except pauses, or the one that decided."""
     outcome = state.last_continuation_outcome
     if outcome is None:
         return []
     forbid = ContinuationDecision.FORBID_CONTINUATION
     forbidding = [e for e in outcome.evaluations if e.decision is forbid and not e.pauses]
-    if state.wrap_up is not None:  # Other rules forbid because of the wrap-up alone, which does not count.
+    if state.wrap_up is not None:  # Other rules forbid only because of the wrap-up, which does not count.
         forbidding = [e for e in forbidding if e.exhausted]
     decided = outcome.resolving_evaluation
     return forbidding or ([decided] if decided else [])
@@ -135,7 +135,7 @@ def _change(state: AgentState, evaluation: ContinuationEvaluation) -> NextAction
     return None
 
 
-# What is recorded has no price, and never gets one.
+# Recorded usage without a price never gets one.
 _ACCEPT_UNKNOWN = NextAction(
     kind=ActionKind.CHANGE_RULE,
     text="count known costs only, and pass prices=… for the next query",
@@ -144,7 +144,7 @@ _ACCEPT_UNKNOWN = NextAction(
 
 
 def _lacks_money(evaluation: ContinuationEvaluation) -> bool:
-    """Return whether more money would satisfy the rule."""
+    """Return whether a larger budget would satisfy the rule."""
     return evaluation.criterion == _COST_LIMIT and evaluation.exhausted
 
 

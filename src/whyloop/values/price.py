@@ -21,8 +21,8 @@ _CENT = Decimal("0.01")
 class Price(Struct, frozen=True, kw_only=True):
     """The price of a model, in US dollars per million tokens.
 
-    A part without a price costs as much as the whole: cached and written input as much as
-    `input`, reasoning as much as `output`. A model that costs nothing has `input=0, output=0`.
+    Parts without their own price cost the same as the rest: cached and written input as much as `input`,
+    reasoning as much as `output`. A model that costs nothing has `input=0, output=0`.
     """
 
     input: Dollars
@@ -64,11 +64,11 @@ class Price(Struct, frozen=True, kw_only=True):
 
 
 def as_dollars(value: object, what: str) -> Decimal:
-    """Return an amount of US dollars; refuse a value that is not one, or is negative."""
+    """Return an amount of US dollars; refuse a negative or invalid value."""
     amount = None
     if isinstance(value, Decimal | float | int | str) and not isinstance(value, bool):
         with suppress(InvalidOperation):
-            amount = Decimal(str(value))  # Of a float its shortest text: 0.1 and not 0.1000000000000000055.
+            amount = Decimal(str(value))  # The shortest text of a float: 0.1, not 0.1000000000000000055.
     if amount is None or not amount.is_finite() or not 0 <= amount <= LARGEST_AMOUNT:
         raise ConfigurationError(
             f"invalid {what}{value!r}: use an amount in US dollars, from zero to {LARGEST_AMOUNT:,}"
@@ -87,7 +87,7 @@ def dollars(amount: Decimal) -> str:
     if amount >= 1 or not amount:
         shown = amount.quantize(_CENT, ROUND_DOWN)
     else:
-        # A cent or more has four decimals; less than that has its first two digits.
+        # Amounts of a cent or more have four decimals; smaller ones have their first two digits.
         decimals = 4 if amount >= _CENT else 1 - amount.adjusted()
         shown = amount.quantize(Decimal(1).scaleb(-decimals), ROUND_DOWN)
     whole, _, fraction = f"{shown:,f}".partition(".")

@@ -1,8 +1,8 @@
-"""Redaction: the rules that remove secrets from all that leaves the process.
+"""Redaction: the rules that remove secrets from everything that leaves the process.
 
-A secret is known by its form (a key with a prefix, a token, the password in an address), or by its name
+A secret is recognized by its form (a key with a prefix, a token, the password in an address), or by its name
 (`password=`, `"apiKey":`, `{"name": "Authorization", "value": …}`). Every rule takes time in proportion to
-the text: what repeats is bounded or possessive, and what was looked at is not looked at again.
+the text: repetitions are bounded or possessive, and no part is searched twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from whyloop.values.credentials import MAY_HAVE_CREDENTIALS, REMOVED, without_cr
 from whyloop.values.encoding import MAX_DEPTH, UNREADABLE, is_too_deep
 
 LONGEST = 512
-"""Each rule knows a secret by its first so many characters: a text may be cut after as many more."""
+"""Each rule recognizes a secret by at most this many characters, so a text may be cut after as many more."""
 
 _MOST_READ = 50_000
 
@@ -48,7 +48,7 @@ SECRET_NAMES = (
 """Terms that mark a value as secret if they are part of its name.
 
 An underscore matches any separator or none: `api_key` is also X-Api-Key and apiKey. A term counts only as a
-whole word: `token` is in `accessToken` and `tokens`, and not in `tokenizer`.
+whole word: `token` matches `accessToken` and `tokens`, but not `tokenizer`.
 """
 
 
@@ -56,10 +56,9 @@ class Redaction(Struct, frozen=True, cache_hash=True):
     """Which texts and values are secret; all of them are replaced by "[removed]"."""
 
     patterns: tuple[str, ...] = ()
-    """Regular expressions for your own secrets, besides the usual credentials.
-
-    One is certain to be found at the edge of a shortened text if its match has at most 512 characters; in
-    lists of sessions, if it has no spaces.
+    """Regular expressions for your own secrets, besides the usual credentials. At the edge of a shortened
+    text, a secret is certain to be found if it has at most 512 characters; in lists of sessions, if it has no
+    spaces.
     """
     names: tuple[str, ...] = SECRET_NAMES
     """The terms that mark the name of a secret value."""
@@ -81,10 +80,10 @@ class Redaction(Struct, frozen=True, cache_hash=True):
         return _rules(self).text(text)
 
     def beginning(self, text: str, length: int) -> str:
-        """Return so many characters of a text without its secrets.
+        """Return the beginning of a text without its secrets.
 
-        No more of the text is read than needed. Of a longer text one character more is returned, so that a
-        caller can tell.
+        No more of the text is read than needed. If the text is longer, one more character is returned, so
+        that the caller can tell.
 
         Args:
             text: The text.
@@ -93,9 +92,9 @@ class Redaction(Struct, frozen=True, cache_hash=True):
         window = length + LONGEST
         while window < len(text):
             shown = self.text(text[:window])
-            if len(shown) >= length + LONGEST:  # A secret that was cut is beyond what is returned.
+            if len(shown) >= length + LONGEST:  # A secret that was cut lies beyond the returned text.
                 return shown[: length + 1]
-            if window > length + _MOST_READ:  # Almost all of it is secret.
+            if window > length + _MOST_READ:  # Almost all of the text is secret.
                 return shown[: max(0, len(shown) - LONGEST)] + REMOVED
             window *= 2
         return self.text(text)[: length + 1]
@@ -126,7 +125,7 @@ def _invalid(field: str, problem: str) -> ConfigurationError:
 
 
 def _nested(depth: int) -> str:
-    """Return the pattern of a list or an object, nested so deep, also without its end."""
+    """Return the pattern of a list or an object of this depth, even without its end."""
     inner = f"|{_nested(depth - 1)}" if depth else ""
     return rf"[\[{{](?:[^\[\]{{}}]++{inner})*+[\]}}]?"
 
@@ -149,7 +148,7 @@ _GIVEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-# As the pair of a name and a value, the other way round.
+# The same pair with the value before the name.
 _VALUE_AND_NAME = re.compile(
     r"""
     (["'] [vV]alue ["'] \s{0,3} : \s{0,3})
@@ -192,7 +191,7 @@ class _Rules:
             "|".join(re.escape(name.lower()).replace("_", "[-_. ]?") for name in redaction.names) or "(?!)"
         )
         self._term_in = lru_cache(maxsize=1000)(self._find_term)
-        # Searched in lower case, which is ten times as fast as a search that ignores the case.
+        # Searched in lower case, which is ten times as fast as ignoring case.
         self._name = re.compile(names)
         self._named = re.compile(
             rf"""(?:{names})(?=[\w.-]{{0,40}}+(?:[\s\\"']{{0,9}}+[:=>]|[\s\\"',]{{1,30}}+value))"""
@@ -205,7 +204,7 @@ class _Rules:
         try:
             encoded = msgspec.json.encode(value, enc_hook=encoding.describe)
             data, lower = msgspec.json.decode(encoded), _lower(encoded.decode())
-        except Exception:  # The parts that JSON can hold are kept.
+        except Exception:  # Only the parts that JSON can hold are kept.
             return self._parts(value)
         found = self._own or self._name.search(lower) or MAY_HAVE_CREDENTIALS.search(lower)
         # JSON that is shorter than two brackets for each level cannot be too deep.
@@ -265,7 +264,7 @@ class _Rules:
         }
 
     def _hidden_by_pair(self, entries: dict[str, Any]) -> str | None:
-        """Return the key of the value in {"name": "password", "value": …}."""
+        """Return the key of the secret value in {"name": "password", "value": …}."""
         held = "value" if "value" in entries else "Value" if "Value" in entries else None
         if held is None:
             return None
@@ -281,7 +280,7 @@ class _Rules:
         return not (term == "token" and _is_number(value))
 
     def _find_term(self, name: str) -> str | None:
-        """Return the term that makes a name the name of a secret."""
+        """Return the term that marks a name as that of a secret."""
         return next(
             (found[0] for found in self._name.finditer(_lower(name)) if _is_whole_word(name, found)), None
         )
@@ -301,8 +300,8 @@ class _Rules:
     def _without_named_in_json(self, text: str, depth: int) -> str | None:
         """Hide the named values of a text that is JSON.
 
-        Only a parser knows where an object ends, or a line in a text. Return None if it is not JSON, or has
-        no such values as it is read: a key may be there twice.
+        Only a parser knows where an object ends, or a line in a text. Return None if the text is not JSON, or
+        if the parsed value has no such values: a key may occur twice.
         """
         try:
             data = [msgspec.json.decode(text)]
@@ -361,8 +360,8 @@ def _rules(redaction: Redaction) -> _Rules:
 
 
 def _lower(text: str) -> str:
-    """Return the text in lower case, every character in its place."""
-    # The only letter that is two in lower case.
+    """Return the text in lower case, with every character at the same index."""
+    # The only letter whose lower case has two characters.
     return text.replace("\u0130", "i").lower()
 
 
@@ -427,7 +426,7 @@ def _is_number(value: Any) -> bool:
 DEFAULT_REDACTION = Redaction()
 
 
-# Secrets are made of these, and Chinese or Japanese has no spaces between its words.
+# Secrets consist of these; Chinese and Japanese have no spaces between words.
 _AT_CUT = re.compile(r"[\w!#$%&*+./:;=?@^~-]++…\Z", re.ASCII)
 
 
@@ -442,5 +441,5 @@ def redacted_cut(text: str, redaction: Redaction | None = DEFAULT_REDACTION) -> 
 
 
 def redacted(value: Any, redaction: Redaction | None = DEFAULT_REDACTION) -> Any:
-    """Return plain data without its secrets; with None, as it is."""
+    """Return plain data without its secrets; unchanged if the redaction is None."""
     return value if redaction is None else redaction.data(value)

@@ -8,15 +8,15 @@ from msgspec import Meta
 
 Moment = Annotated[datetime, Meta(tz=True)]
 Count = Annotated[int, Meta(ge=0)]
-# NaN and infinity are beyond these bounds, which JSON could not hold either.
+# These bounds exclude NaN and infinity, which JSON cannot hold either.
 Seconds = Annotated[float, Meta(ge=0, le=1e15)]
 
 NEVER = datetime(1, 1, 1, tzinfo=UTC)
-"""The time of what has not happened yet."""
+"""The time of an event that has not happened yet."""
 
 
 def utc_now() -> datetime:
-    """Return the time for values that are made by hand; the loop uses its own clock."""
+    """Return the time for values created outside the loop, which uses its own clock."""
     return datetime.now(UTC)
 
 
@@ -26,11 +26,11 @@ def new_id() -> str:
 
 
 # The type variables of the generic classes; their defaults are for type checkers alone. `Agent` without
-# parameters has no deps and answers with text. `AgentState`, `RunContext` and `Tool` without parameters fit
-# any of their kind.
+# parameters has no deps and answers with text. `AgentState`, `RunContext` and `Tool` without parameters
+# accept any of their kind.
 
 if TYPE_CHECKING:
-    # Type checkers bring these stubs along, so the package is not needed to run.
+    # Type checkers include these stubs, so the package is not needed at run time.
     from typing_extensions import ParamSpec, TypeVar
 
     D_contra = TypeVar("D_contra", contravariant=True, default=None)

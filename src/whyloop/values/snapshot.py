@@ -26,12 +26,12 @@ VERSION = 1
 
 Document = dict[str, Any]
 
-# These have defaults for values that are made by hand, and must be there in what is read.
+# These fields have defaults in code, but must be present in a snapshot.
 _REQUIRED = (("execution", "id"), ("execution", "started_at"), ("state_info", "started_at"))
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """The document of a full snapshot: all of a state but this process's clock."""
+    """The document of a full snapshot: a state without the clock of this process."""
 
     version: int
     agent_id: str
@@ -171,7 +171,7 @@ def check_open_step(step: OpenStep | None, path: str) -> None:
 
 
 def _contradiction(call: OpenCall) -> str | None:
-    """Return what contradicts itself in the progress of a call, if anything does."""
+    """Return the contradiction in the progress of a call, if there is one."""
     if call.is_waiting and call.is_done:
         return "a call that waits for a person cannot have a result"
     if call.arguments is not None and not call.approvals:

@@ -48,7 +48,7 @@ class StateInfo(Struct, frozen=True, gc=False):
 
 
 UNNAMED_PERSON = "an unnamed person"
-"""The name in the trace if a decision names no person."""
+"""The name in the trace of a decision that names no person."""
 
 
 class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_only=True):
@@ -62,7 +62,7 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
     agent_id: str = msgspec.field(default_factory=new_id)
     """The name of the session."""
     identity: str = msgspec.field(default_factory=new_id)
-    """A unique id: a session that is deleted and created again under its name has another one."""
+    """A unique id: a session that is deleted and created again under the same name gets a new one."""
     parent_agent_id: str | None = None
     """The session whose tool runs this one, if there is one."""
     agent: str = ""
@@ -92,11 +92,11 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
     decoded_output: DecodedOutput | UnsetType = UNSET
     """The output of the run as a value of the agent's `output_type`; never stored. See `output`."""
     wrap_ups: Count = 0
-    """The wrap-ups among the steps, which `step_count` leaves out."""
+    """The number of wrap-ups among the steps, which `step_count` does not include."""
 
     @classmethod
     def before_creation(cls, agent_id: str) -> AgentState[AnyT_co]:
-        """Return the state before the first transition: nothing but a name."""
+        """Return the state before the first transition, which has only a name."""
         return cls(
             agent_id=agent_id,
             identity="",
@@ -110,7 +110,7 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
         return self.steps.last if self.execution.step_count else None
 
     def latest_step(self) -> OpenStep | Step | None:
-        """Return the open step, else the latest closed one of the execution; None before its first."""
+        """Return the open step, or else the latest closed one of the execution, or None."""
         return self.open_step or (self.steps.last if self.execution.step_count else None)
 
     @property
@@ -187,10 +187,9 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
     def output(self) -> AnyT_co:
         """The answer of a completed run as a value of the agent's `output_type`.
 
-        Without an `output_type`, it is the text.
-
-        A run that a limit ended has the answer of its wrap-up, if there is one. An `OutputError` says why
-        there is none. A loaded state has no types: use `agent.output(state)`.
+        Without an `output_type`, it is the text. If a limit ended the run, it is the answer of the wrap-up,
+        if there is one. An `OutputError` says why there is no output. A loaded state has no types: use
+        `agent.output(state)`.
         """
         written, step = self.written_output, self.current_step
         if written is None and (step is None or step.source is None or step.source.output is None):
@@ -217,7 +216,7 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
         )
 
     def _has_wrap_up_answer(self, step: Step) -> bool:
-        """Return whether the run ended with the whole answer of a wrap-up."""
+        """Return whether the run ended with the complete answer of a wrap-up."""
         return step.wrap_up is not None and step.has_answer and self.status is AgentStatus.STOPPED
 
     def messages_of(self, step: Step) -> tuple[Message, ...]:
@@ -263,13 +262,13 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
     def approve(
         self, question_id: str, *, by: str = UNNAMED_PERSON, now: datetime | None = None
     ) -> AgentState[AnyT_co]:
-        """Let a pending call run when the execution is resumed."""
+        """Approve a pending call; it runs when the execution is resumed."""
         return self._decided(question_id, Verdict.APPROVED, by, now)
 
     def deny(
         self, question_id: str, reason: str = "", *, by: str = UNNAMED_PERSON, now: datetime | None = None
     ) -> AgentState[AnyT_co]:
-        """Do not let a pending call run; the model gets the reason."""
+        """Deny a pending call; the model gets the reason."""
         return self._decided(question_id, Verdict.DENIED, by, now, reason or None)
 
     def edit(
@@ -280,7 +279,7 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
         by: str = UNNAMED_PERSON,
         now: datetime | None = None,
     ) -> AgentState[AnyT_co]:
-        """Let a pending call run with other arguments; its result names them."""
+        """Approve a pending call with other arguments, which its result names."""
         return self._decided(question_id, Verdict.EDITED, by, now, arguments=arguments)
 
     def _decided(
@@ -326,7 +325,7 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
     def with_metadata(
         self, entries: Mapping[str, object] | None = None, /, **more: object
     ) -> AgentState[AnyT_co]:
-        """Return the session with these entries in its metadata, as JSON holds them.
+        """Return the session with these entries added to its metadata, as JSON holds them.
 
         Args:
             entries: The entries, as a mapping.

@@ -72,15 +72,15 @@ class RequestRecord(Struct, frozen=True, gc=False, omit_defaults=True):
     tools: str | None = None
     """The hash of the tools."""
     messages: tuple[tuple[int, int] | str, ...] | None = None
-    """Ranges of the history, and hashes of messages that were put in; None for the whole history."""
+    """Ranges of the history, and hashes of inserted messages; None for the whole history."""
     changed_by: tuple[str, ...] = ()
     """The hooks that changed the request."""
     output: str | None = None
     """The hash of the form of the answer that the provider was asked for."""
     tool_choice: str | None = None
-    """`none` for a request that declared the tools and let the model call none of them."""
+    """`none` for a request that declared the tools but let the model call none of them."""
     max_tokens: Count | None = None
-    """The longest answer that this request asked for, if it did."""
+    """The maximum length of the answer in tokens, if the request set one."""
 
 
 class RequestPart(Struct, frozen=True, gc=False):
@@ -98,14 +98,14 @@ class RequestPart(Struct, frozen=True, gc=False):
 
 
 class ToolRun(Struct, frozen=True, gc=False, omit_defaults=True):
-    """The end of one tool call; its arguments and its result are in the messages."""
+    """The record of one tool call; its arguments and its result are in the messages."""
 
     id: str
     """The provider's id of the call."""
     name: str
     """The name of the tool."""
     success: bool = True
-    """True if the tool returned a result; a call that was blocked, denied or not run has none."""
+    """True if the tool returned a result; a blocked or denied call, or one that did not run, has none."""
     error: str | None = None
     """Why the call did not succeed, for people; None if it did."""
     duration_ms: Seconds = 0.0
@@ -148,13 +148,13 @@ class Step(Struct, frozen=True, gc=False, omit_defaults=True):
     source: ModelSource | None = None
     """The origin of the answer."""
     outcome: ContinuationOutcome | None = None
-    """Why the run continued after the step, or did not."""
+    """Why the run continued or stopped after the step."""
     request: RequestRecord | None = None
     """The record of the request."""
     response_changed_by: tuple[str, ...] = ()
     """The hooks that changed the response."""
     answered_at: Moment | None = None
-    """When the model had answered, or failed."""
+    """When the model answered or failed."""
     output: str | None = None
     """The JSON of the output, if the answer is one; `agent.output(state)` decodes it."""
     leg_started_at: Moment | None = None
@@ -164,7 +164,7 @@ class Step(Struct, frozen=True, gc=False, omit_defaults=True):
     untimed: bool = False
     """True if its times are unknown: it was imported from a log without them."""
     wrap_up: str | None = None
-    """The limit that had ended the run, if this step is its wrap-up; `step_count` leaves it out."""
+    """The limit that ended the run, if this step is its wrap-up; `step_count` does not include it."""
 
     @property
     def has_tool_calls(self) -> bool:
@@ -173,7 +173,7 @@ class Step(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def has_answer(self) -> bool:
-        """True if the model gave a whole answer."""
+        """True if the model gave a complete answer."""
         return bool(self.message_count) and not self.failures and self.interrupted is None
 
     @property
@@ -207,7 +207,7 @@ class Step(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 def error_text(outcome: ContinuationOutcome, step: Step | None) -> str:
-    """Return the reason of a failed run for people; after retries, with the failure."""
+    """Return why a run failed, for people; after retries, with the last failure."""
     if outcome.stop_reason is not StopReason.RETRY_LIMIT_REACHED or step is None or not step.failures:
         return outcome.reason
     return f"{outcome.reason}: {shortened(step.failures[0].message, FAILURE_LENGTH)}"
@@ -228,7 +228,7 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
     approvals: tuple[Approval, ...] = ()
     """The decisions of people about the call."""
     arguments: Mapping[str, Any] | None = None
-    """The arguments that a person put in the place of the model's."""
+    """The arguments of a person, which replace the model's."""
     result: ToolResult | None = None
     """The result, once there is one."""
     duration_ms: Seconds = 0.0
@@ -265,7 +265,7 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
         return self.started and self.result is None and self.question is None and not self.approved
 
     def without_decision(self) -> OpenCall:
-        """Return the call without a decision that it did not start with."""
+        """Return the call without a decision that it has not started with."""
         approvals = self.approvals[:-1] if self.approved else self.approvals
         edits = [each.arguments for each in approvals if each.arguments is not None]
         return replace(self, approved=False, approvals=approvals, arguments=edits[-1] if edits else None)
@@ -303,7 +303,7 @@ class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
     response_changed_by: tuple[str, ...] = ()
     """The hooks that changed the response."""
     answered_at: Moment | None = None
-    """When the model had answered, or failed."""
+    """When the model answered or failed."""
     output: str | None = None
     """The JSON of the output, if the answer is one; `agent.output(state)` decodes it."""
 
@@ -340,7 +340,7 @@ class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
         raise LookupError(f"no call waits for an answer to question {question_id!r}")
 
     def with_call(self, index: int, call: OpenCall) -> OpenStep:
-        """Return the step with another progress of one call."""
+        """Return the step with the progress of one call replaced."""
         calls = list(self.calls)
         calls[index] = call
         return replace(self, calls=tuple(calls))

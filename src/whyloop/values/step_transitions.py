@@ -49,7 +49,7 @@ class Answered(Transition, frozen=True, tag="answered", kw_only=True):
     questions: Mapping[int, Question] = {}
     """The questions about calls that wait for a person, by index."""
     failure: Failure | None = None
-    """The problem of an answer that is wrong; None if it is right."""
+    """The problem with a wrong answer; None for a correct one."""
     interrupted: Interruption | None = None
     request: RequestRecord | None = None
     response_changed_by: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ class Answered(Transition, frozen=True, tag="answered", kw_only=True):
 
 
 class ModelFailed(Transition, frozen=True, tag="model_failed", kw_only=True):
-    """The failure of the model call. It opens a step that has nothing but the failure."""
+    """The failure of the model call. It opens a step that contains only the failure."""
 
     started_at: Moment
     failure: Failure
@@ -214,7 +214,7 @@ class Left(Transition, frozen=True, tag="left", kw_only=True):
 
 
 class Closed(Transition, frozen=True, tag="closed", kw_only=True):
-    """The end of a step: its messages join the history, and every counter moves."""
+    """The end of a step: its messages join the history, and the counters increase."""
 
     seconds: Seconds = 0.0
     interrupted: Interruption | None = None
@@ -347,7 +347,7 @@ def _spent(
 def _tally(state: AgentState, failed: list[Failure]) -> FailureTally:
     """Return the failure counts after a step.
 
-    An ignored failure is forgotten here and not when it is judged: judging again must see it.
+    An ignored failure is forgotten here, not when it is judged, because judging again must see it.
     """
     failures = state.execution.failures
     previous = state.current_step

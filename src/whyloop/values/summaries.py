@@ -1,4 +1,4 @@
-"""Short summaries of arguments and results, for people that watch a run."""
+"""Short summaries of arguments and results, for people who watch a run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _redacted_summary(arguments: dict[str, Any], longest: int, redaction: Redact
 
 
 def _beginning(value: object, longest: int) -> object:
-    """Return as much of a value as is searched for secrets: a number or a text."""
+    """Return the part of a value that is searched for secrets: a number or a text."""
     if value is None or isinstance(value, int | float):
         return value
     return value[:longest] if isinstance(value, str) else _value(value, longest)

@@ -1,10 +1,10 @@
-"""Text from outside, made fit to be stored and shown."""
+"""Text from outside, made safe to store and to show."""
 
 import re
 
 
 def clean(text: str) -> str:
-    """Return the text with lone surrogates replaced, which cannot be encoded."""
+    """Return the text with lone surrogates replaced, since they cannot be encoded."""
     if text.isascii():
         return text
     try:
@@ -14,7 +14,7 @@ def clean(text: str) -> str:
     return text
 
 
-# Persian text and joined emoji are misspelt without these, and no terminal obeys them.
+# Persian text and joined emoji need these, and no terminal obeys them.
 _KEPT = "\n\u200c\u200d"
 
 

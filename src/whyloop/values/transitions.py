@@ -1,6 +1,6 @@
-"""The facts that a session is made of, each with the state that follows from it.
+"""Transitions: what happened in a session, each with the state that follows.
 
-A run produces transitions, the journal stores exactly those, and a session is loaded by applying them in
+A run produces transitions, the journal stores exactly these, and a session is loaded by applying them in
 order: `reduce(apply, transitions, AgentState(agent_id=…))`. Nothing else changes a recorded state.
 """
 
@@ -34,7 +34,7 @@ class Transition(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="i
     """When it happened."""
 
     def envelope_count(self) -> int:
-        """Return how many numbered envelopes it makes: their numbers follow from the journal alone."""
+        """Return the number of its numbered envelopes, which the journal alone determines."""
         return 0
 
     @abstractmethod
@@ -77,7 +77,7 @@ class Created(Transition, frozen=True, tag="created", kw_only=True):
 
 
 class Restored(Transition, frozen=True, tag="restored", kw_only=True):
-    """The import of a session, in the state that it had elsewhere."""
+    """The import of a session with a state from elsewhere."""
 
     identity: str
     """The identity of the session, which is never used again."""
@@ -188,7 +188,7 @@ class Queried(Transition, frozen=True, tag="queried", kw_only=True):
 class Resumed(Transition, frozen=True, tag="resumed", kw_only=True):
     """The continuation of a paused, stopped or failed execution by a person.
 
-    After a wrap-up the model is asked to continue: it had been asked for its last answer.
+    After a wrap-up, the model is asked to continue, because it was told that its last answer was due.
     """
 
     grant: Budget | None = None
@@ -219,7 +219,7 @@ class Resumed(Transition, frozen=True, tag="resumed", kw_only=True):
                 resumed_from=state.status,
                 granted=granted,
                 waiting_seconds=execution.waiting_seconds + max(0.0, waited),
-                # A request that arrived during the pause was not served yet.
+                # A stop request that arrived during the pause is still open.
                 stop_request=execution.stop_request if state.status is _PAUSED else None,
                 wait_until=None,
                 recoveries=0,
@@ -232,7 +232,7 @@ class Resumed(Transition, frozen=True, tag="resumed", kw_only=True):
 
 
 RESUMED_BY = ("wrap_up",)
-"""The source of the message after which a run continues that had answered in a wrap-up."""
+"""The source of the message that continues a run after the answer of a wrap-up."""
 RESUMED = "The run was resumed after your last answer. Continue the work: tools can be called again."
 
 
@@ -260,7 +260,7 @@ class Begun(Transition, frozen=True, tag="begun"):
 class Recovered(Transition, frozen=True, tag="recovered", kw_only=True):
     """The continuation of an execution by another runner, after its runner died.
 
-    Its leg and its clock continue. With a `question` the execution does not continue until a person decides.
+    Its leg and its clock continue. With a `question`, the execution waits until a person decides.
     """
 
     question: Question | None = None
@@ -300,13 +300,13 @@ class StopRequested(Transition, frozen=True, tag="stop_requested", kw_only=True)
 class RetryPlanned(Transition, frozen=True, tag="retry_planned", kw_only=True):
     """The plan to retry a failure; a model call is repeated after some seconds.
 
-    The wait is computed when the step is settled, so a new process waits only for the rest of it.
+    The wait is computed when the step is settled, so a new process only waits for the remainder.
     """
 
     seconds: Seconds
     """The wait before the retry."""
     attempt: Count
-    """The number of this retry, from 1 on."""
+    """The number of this retry, starting at 1."""
     max_retries: Count
     """The number of retries that the policy allows."""
     error_type: ErrorType
