@@ -180,7 +180,7 @@ class WorkflowOpenError(StoreError):
         self.engine = engine
         """The name of the engine."""
         self.workflow = workflow
-        """The id of the workflow at the engine."""
+        """The id of the workflow on the engine."""
         self.token = token
         """The number under which the store recorded that it is open."""
 
@@ -210,7 +210,7 @@ class ConflictError(StoreError):
 class KeyUsedError(StoreError):
     """The session already has an append under this key, so this one wrote nothing.
 
-    `digest` is that of the first request, and `version` that of the session after it.
+    `digest` belongs to the first request, and `version` is that of the session after it.
 
     Args:
         agent_id: The id of the session.
@@ -301,7 +301,7 @@ class ModelError(WhyloopError):
     `retryable` says whether the same request may succeed later; it follows from the status by default.
 
     Args:
-        message: The problem, as the provider states it where it does.
+        message: The problem, in the provider's words if it gave any.
         status: The HTTP status, if there was an answer.
         request_id: The provider's id of the request.
         retry_after: The seconds that the provider asks to wait.
@@ -329,7 +329,7 @@ class ModelError(WhyloopError):
 
 
 class RateLimitError(ModelError):
-    """The provider is busy; `retry_after` are the seconds that it asks to wait.
+    """The provider is busy; `retry_after` is the number of seconds that it asks to wait.
 
     Args:
         message: The problem.
@@ -388,7 +388,7 @@ class ScriptError(WhyloopError, AssertionError):
     """
 
 
-# Of 300 to 499, these may succeed later; all others are the fault of the request.
+# Of the statuses 300 to 499, these may succeed later; all others are errors of the request.
 _TEMPORARY = frozenset({408, 409, 425, 429})
 _NOT_IMPLEMENTED = 501
 _QUOTA_CODE = re.compile(r"insufficient_quota|billing_hard_limit|credit balance is too low", re.IGNORECASE)
@@ -399,10 +399,10 @@ _QUOTA = re.compile(
 
 
 def is_retryable(status: int | None, text: str = "", retry_after: float | None = None) -> bool:
-    """Return whether a request that failed like this may succeed later.
+    """Return whether a request with this failure may succeed later.
 
-    Some providers call a limit for each minute a quota, and then say how long to wait: only a quota without
-    a wait is exhausted.
+    Some providers call a limit per minute a quota, and say how long to wait: only a quota without a wait is
+    exhausted.
     """
     if not isinstance(status, int):
         return _QUOTA_CODE.search(str(text)) is None

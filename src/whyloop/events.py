@@ -61,7 +61,7 @@ class AgentEvent(Struct, frozen=True, gc=False, kw_only=True, tag=True, tag_fiel
     time: datetime
     """When it happened."""
     seq: int = 0
-    """The number of its envelope; of an event that is not numbered, that of the last one that is."""
+    """The number of its envelope; if it is not numbered, that of the last numbered one."""
 
     def __str__(self) -> str:
         return shortened(f"{self._where}: {self._what}", LONGEST_LINE)
@@ -89,7 +89,7 @@ class AgentExecutionStarted(AgentEvent, frozen=True, kw_only=True):
 
 
 class AgentStepStarted(AgentEvent, frozen=True, kw_only=True):
-    """The model is about to be called. Live only."""
+    """The start of a model call. Live only."""
 
     message_count: int
     """The number of messages in the history."""
@@ -112,7 +112,7 @@ class StreamChunkReceived(AgentEvent, frozen=True, kw_only=True):
     chunk: str
     """The text of the piece."""
     chunk_index: int
-    """The place of the piece among those of the step."""
+    """The index of the piece within the step."""
     is_complete: bool
     """True for the last piece, which has no text."""
     kind: ChunkKind = "text"
@@ -140,7 +140,7 @@ class OutputChunkReceived(AgentEvent, frozen=True, kw_only=True):
 
 
 class ToolCallStarted(AgentEvent, frozen=True, kw_only=True):
-    """A tool call was recorded as started and runs now."""
+    """The start of a tool call, recorded before it runs."""
 
     tool: str
     """The name of the tool."""
@@ -174,7 +174,7 @@ class ToolCallCompleted(AgentEvent, frozen=True, kw_only=True):
     changed_by: tuple[str, ...] = ()
     """The hooks that made or replaced the result."""
     failed: bool = False
-    """True if the error policy decides what happens next, and not if the call was denied or not run."""
+    """True if the error policy decides what happens next; False if the call was denied or not run."""
 
     @property
     def _what(self) -> str:
@@ -271,7 +271,7 @@ class AgentStepCompleted(AgentEvent, frozen=True, kw_only=True):
     duration_ms: float
     """The time in which the model or a tool was at work."""
     outcome: ContinuationOutcome
-    """Why the run continues after the step, or does not."""
+    """Why the run continues or stops after the step."""
     wrap_up: str | None = None
     """The limit that has ended the run, if the step is its wrap-up."""
 
@@ -285,7 +285,7 @@ class RetryScheduled(AgentEvent, frozen=True, kw_only=True):
     """A failure is retried, after a wait where a provider failed."""
 
     attempt: int
-    """The number of this retry, from 1 on."""
+    """The number of this retry, starting at 1."""
     max_retries: int
     """The number of retries that the policy allows."""
     wait_seconds: float

@@ -28,15 +28,15 @@ _AT = " - at `$"
 _CONTAINERS: dict[Any, Any] = {list: list, set: list, frozenset: list, tuple: list, dict: dict, Mapping: dict}
 _LONGEST_MISFIT = 200
 
-# What came of a union: the data, and its value or the error. Alternatives that nest would otherwise convert
-# the same data again and again, twice as often with each level.
+# The results of unions: the data, and its value or the error. Without them, nested alternatives would convert
+# the same data repeatedly, twice as often with each level.
 _Memo = dict[tuple[int, tuple[Any, ...]], tuple[Any, Any]]
 
 
 def convert(data: Any, kind: Any) -> Any:
     """Return JSON data as a value of a type.
 
-    Raise a `ValidationError` that ends with the path.
+    Raise a `ValidationError` whose message ends with the path.
     """
     if msgspec_knows(kind):
         return msgspec.convert(data, kind, str_keys=True, dec_hook=from_plain)
@@ -56,7 +56,7 @@ def converter(kind: Any) -> Callable[..., Any]:
 
 
 def to_plain(value: Any) -> Any:
-    """Return a value as JSON data that `convert` takes."""
+    """Return a value as JSON data that `convert` accepts."""
     return msgspec.to_builtins(value, str_keys=True, enc_hook=_dumped)
 
 
@@ -182,7 +182,7 @@ def _convert_object(data: Any, kind: Any, memo: _Memo) -> Any:
 
 
 def _convert_union(data: Any, kinds: tuple[Any, ...], memo: _Memo) -> Any:
-    """Return the value of one alternative, which is found once."""
+    """Return the value of one alternative, which is chosen only once."""
     if not isinstance(data, dict | list):
         return _convert_alternative(data, kinds, memo)
     key = id(data), kinds
@@ -198,7 +198,7 @@ def _convert_union(data: Any, kinds: tuple[Any, ...], memo: _Memo) -> Any:
 
 
 def _convert_alternative(data: Any, kinds: tuple[Any, ...], memo: _Memo) -> Any:
-    """Return the value of the alternative of a discriminator, or the best one."""
+    """Return the value of the alternative that a discriminator names, or of the best."""
     if data is None and type(None) in kinds:
         return None
     found = discriminator([kind for kind in kinds if kind is not type(None)])
@@ -212,7 +212,7 @@ def _convert_alternative(data: Any, kinds: tuple[Any, ...], memo: _Memo) -> Any:
             f"Invalid value {data.get(field)!r}, use one of {choices}{_AT}.{field}`"
         )
     errors = []
-    # The alternative with the fewest fields that it does not know is meant.
+    # The model means the alternative with the fewest unknown fields.
     for kind in sorted(kinds, key=functools.partial(_unknown_fields, data)):
         try:
             return _convert(data, kind, memo)

@@ -1,4 +1,4 @@
-"""Descriptions in docstrings, of a function or a class and of its parameters or fields.
+"""Descriptions in docstrings: of functions and classes, and of their parameters and fields.
 
 The Google, NumPy and Sphinx styles are understood, and for classes a string below a field.
 """
@@ -27,7 +27,7 @@ _OTHER_FIELD = re.compile(r"^:\w+[^:]*:")
 def docstring_of(documented: Any) -> tuple[str, dict[str, str]]:
     """Return a docstring's text, and its description of each parameter.
 
-    The Google, NumPy and Sphinx ways of writing are understood.
+    The styles of Google, NumPy and Sphinx are understood.
     """
     text: list[str] = []
     parameters: dict[str, str] = {}
@@ -107,7 +107,7 @@ def field_descriptions(kind: type) -> dict[str, str]:
 def _strings_below_fields(kind: type) -> Mapping[str, str]:
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
-    except (OSError, TypeError, SyntaxError, ValueError):  # Not in a file, for example.
+    except (OSError, TypeError, SyntaxError, ValueError):  # For example, it is not in a file.
         return {}
     body = tree.body[0].body if tree.body and isinstance(tree.body[0], ast.ClassDef) else []
     docs = {}

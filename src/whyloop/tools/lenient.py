@@ -1,4 +1,4 @@
-"""Lenient arguments: obvious slips of a model that are corrected before a call runs.
+"""Lenient arguments: obvious mistakes of a model, corrected before a call runs.
 
 Each change has a single meaning: a number or a boolean written as text, a whole float for an integer, an
 object or a list written as JSON text, a field that the tool does not have. Arguments that fit are never
@@ -28,7 +28,7 @@ def lenient(arguments: Mapping[str, Any] | str, tool: Arguments | SchemaArgument
     """Return corrected arguments that fit, or None."""
     given: Any = arguments
     try:
-        if isinstance(arguments, str):  # A JSON text of a JSON text; all else was refused when it arrived.
+        if isinstance(arguments, str):  # A string with JSON in it; others were refused earlier.
             given = msgspec.json.decode(arguments)
             if not isinstance(given, str):
                 return None
@@ -41,8 +41,8 @@ def lenient(arguments: Mapping[str, Any] | str, tool: Arguments | SchemaArgument
 class _Root(Struct):
     """The schema that references are looked up in, and the values that parts of it have relaxed.
 
-    Alternatives that nest would otherwise relax the same part again and again, twice as often with each
-    level. The parts are kept too, since a part is known by its id.
+    Without them, nested alternatives would relax the same part repeatedly, twice as often with each level.
+    The parts are kept too, since a part is found by its id.
     """
 
     schema: Schema
@@ -50,7 +50,7 @@ class _Root(Struct):
 
 
 def _relaxed(value: Any, schema: Any, root: _Root) -> Any:
-    """Return the value as this schema wants it, as far as that is obvious."""
+    """Return the value in the form of this schema, as far as that is obvious."""
     key = id(value), id(schema)
     if key not in root.relaxed:
         root.relaxed[key] = value, schema, _relax(value, schema, root)
@@ -81,10 +81,10 @@ def _relax(value: Any, schema: Any, root: _Root) -> Any:
 
 
 def _relaxed_by_one_of(value: Any, choices: list[Any], root: _Root) -> Any:
-    """Return the value as an alternative wants it, unless one accepts it as it is.
+    """Return the value in the form of an alternative, unless one accepts it unchanged.
 
-    The first is taken of those that keep most of the value: one without a required field would take any
-    object, and leave out all its fields.
+    Of the alternatives that keep most of the value, the first is chosen. Otherwise one without a required
+    field would accept any object, and drop all its fields.
     """
     if any(_fits(value, choice, root) for choice in choices):
         return value

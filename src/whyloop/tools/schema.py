@@ -1,4 +1,4 @@
-"""The arguments of tools: their JSON schema, and whether those of a model fit it."""
+"""The arguments of tools: their JSON schema, and the check of a model's arguments."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Arguments:
             if parameter.default is inspect.Parameter.empty:
                 fields.append((key, annotation))
             else:
-                # A missing argument is simply not passed on, so the function's own default holds.
+                # A missing argument is not passed on, so the function's own default applies.
                 fields.append((key, annotation | msgspec.UnsetType, UNSET))
         self._types = {field[0]: field[1] for field in fields}
         self._optional = [field[0] for field in fields if len(field) == 3]
@@ -139,7 +139,7 @@ class SchemaArguments:
         """Return a copy of the arguments; raise a `ValueError` if they do not fit."""
         if (problem := problem_with(dict(arguments), self.schema)) is not None:
             raise ValueError(problem)
-        return deepcopy(dict(arguments))  # They are recorded, and a toolset may change what it gets.
+        return deepcopy(dict(arguments))  # A toolset may change its arguments.
 
     def fits(self, arguments: Mapping[str, Any] | str) -> bool:
         """Return whether the tool can be called with these arguments."""
@@ -266,8 +266,7 @@ def problems_with(value: Any, schema: Schema) -> Iterator[tuple[str, str]]:
 class _Root(Struct):
     """The schema that references are looked up in, and whether parts of a value fit alternatives of it.
 
-    Alternatives that nest would otherwise check the same part again and again, twice as often with each
-    level.
+    Without them, nested alternatives would check the same part repeatedly, twice as often with each level.
     """
 
     schema: Schema

@@ -51,7 +51,7 @@ class RunContext(Struct, Generic[AnyD_co], frozen=True):
     """The objects that the application passed to this run; never stored."""
 
     def __repr__(self) -> str:
-        """Leave the deps out, so that no log has them."""
+        """Return the fields without the deps, so that no log contains them."""
         return (
             f"{type(self).__name__}({', '.join([f'{key}={value!r}' for key, value in self.__rich_repr__()])})"
         )
@@ -61,7 +61,7 @@ class RunContext(Struct, Generic[AnyD_co], frozen=True):
 
 
 class ToolContext(RunContext[AnyD_co], Generic[AnyD_co], frozen=True, kw_only=True):
-    """The facts about a tool call for hooks and tools, beside those of the run."""
+    """The facts about a tool call for hooks and tools, besides those of the run."""
 
     tool_call_id: str
     """The provider's id of the call."""
@@ -70,11 +70,11 @@ class ToolContext(RunContext[AnyD_co], Generic[AnyD_co], frozen=True, kw_only=Tr
     deadline: datetime | None = None
     """When the time of the execution is up; None if it has no limit."""
     call_index: int = 0
-    """The place of the call among those of its step."""
+    """The index of the call within its step."""
 
     @property
     def idempotency_key(self) -> str:
-        """The key of this very call: the same if it is made again, unlike any other."""
+        """The key of this call: the same if the call is made again, and unlike any other."""
         return idempotency_key(self.execution_id, self.step_number, self.call_index, self.tool_call_id)
 
 
@@ -86,24 +86,24 @@ def idempotency_key(execution_id: str, step_number: int, index: int, call_id: st
 NeedsApproval = (
     bool | Callable[[Mapping[str, Any]], bool] | Callable[[Mapping[str, Any], ToolContext[Any]], bool]
 )
-"""Whether a call waits for a person: always, never, or by its arguments and, if it takes it, its context."""
+"""Whether a call waits for a person: always, never, or depending on its arguments and context."""
 
 
 class ToolOptions(TypedDict, total=False):
-    """How the calls of a tool are treated."""
+    """The options of a tool's calls."""
 
     timeout: float | None
-    """Seconds after which a call is cut off; None for no limit."""
+    """The seconds after which a call is interrupted; None for no limit."""
     max_result_chars: int | None
-    """Characters of a result that the model gets at most; None for all."""
+    """The maximum number of characters of a result for the model; None for no limit."""
     needs_approval: NeedsApproval
-    """Whether a person is asked before a call runs: always, never, or by its arguments and its context."""
+    """Whether a person is asked before a call: always, never, or by its arguments and context."""
     idempotent: bool
     """Whether a call may be made again, with the same idempotency key, if its outcome is unknown."""
 
 
 class ToolDefinition:
-    """A tool as a model sees it, and how its calls are treated.
+    """A tool as a model sees it, with the options of its calls.
 
     `parameters` is the JSON schema of its arguments.
 
@@ -113,10 +113,10 @@ class ToolDefinition:
         parameters: The JSON schema of its arguments, an object.
         timeout: The seconds that a call may take. Default: no limit.
         max_result_chars: The length at which a result is cut; None for no limit. Default: 200,000.
-        needs_approval: True, or a function of the arguments that returns it, if a person is asked before a
-            call runs. Default: False.
-        idempotent: True if two calls with the same key have the effect of one, so that an interrupted call is
-            repeated without asking a person. Default: False.
+        needs_approval: True if a person is asked before a call runs, or a function of the arguments that
+            returns whether. Default: False.
+        idempotent: True if two calls with the same key have the same effect as one, so that an interrupted
+            call is repeated without asking a person. Default: False.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class ToolDefinition:
         return bool(rule(arguments, context) if _takes_context(rule) else rule(arguments))
 
     def renamed(self, name: str) -> ToolDefinition:
-        """Return the same tool under another name, for a toolset that wraps another one.
+        """Return the tool under another name, for a toolset that wraps another one.
 
         Args:
             name: The other name.
@@ -201,7 +201,7 @@ class ToolDefinition:
 
 
 class Tool(ToolDefinition, Generic[P, R_co]):
-    """A Python function that a model may call, and that the program calls as before.
+    """A Python function that a model may call; the program can still call it too.
 
     Args:
         function: The function, plain or async. A parameter of the type `ToolContext` receives the context,
@@ -236,12 +236,12 @@ class Tool(ToolDefinition, Generic[P, R_co]):
         self.function = function
         """The function."""
         self.is_async = _is_async(function)
-        """True if the function is a coroutine function; a plain one runs in a thread."""
+        """True if the function is async; a sync function runs in a thread."""
         self._context_parameter = contexts[0] if contexts else None
         functools.update_wrapper(self, function, updated=())
 
     def call(self, arguments: Mapping[str, Any], context: ToolContext) -> Coroutine[Any, Any, Any]:
-        """Run the function with arguments that were checked; a plain one in a thread.
+        """Run the function with checked arguments; a sync function runs in a thread.
 
         Args:
             arguments: The arguments, as the check of the tool returns them.
@@ -282,7 +282,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
         **options: `name`, `description`, `timeout`, `max_result_chars`, `needs_approval` and `idempotent`, as
             in `Tool`.
     """
-    # Types that are written as text may name things that only the caller's function knows.
+    # Types that are written as strings may use names that only the caller's function knows.
     scope = sys._getframe(1).f_locals
     if function is not None:
         return Tool(function, scope=scope, **options)
@@ -304,10 +304,10 @@ def _takes_context(rule: Callable[..., Any]) -> bool:
 
 
 def _takes(rule: Callable[..., Any], count: int) -> bool:
-    """Return whether a function can be called with so many arguments."""
+    """Return whether a function can be called with this number of arguments."""
     try:
         inspect.signature(rule).bind(*[None] * count)
-    except ValueError:  # A function of C has no signature.
+    except ValueError:  # A function in C may have no signature.
         return True
     except TypeError:
         return False
@@ -331,7 +331,7 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 
 def encoded(value: object, most: int | None) -> str:
-    """Return a text, or a value as JSON; one that is too long is cut, and marked so."""
+    """Return a text, or a value as JSON; if it is too long, cut it and mark the cut."""
     text = clean(value) if isinstance(value, str) else _json(value)
     if most is not None and len(text) > most:
         return f"{text[:most]}\n[cut here: {len(text):,} characters in all, the first {most:,} are shown]"
@@ -349,7 +349,7 @@ def _json(value: object) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return the JSON form of a pydantic model, which is known by its method."""
+    """Return the JSON form of a pydantic model, recognized by its method."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     raise TypeError(f"{type(value).__name__} has no JSON form")
@@ -358,8 +358,8 @@ def _plain(value: Any) -> Any:
 async def run_in_thread(function: Callable[[], T]) -> T:
     """Run a function in a separate thread and return its result.
 
-    The thread is a daemon: a function that never returns must keep neither the event loop nor the
-    interpreter from ending, as the threads of `asyncio.to_thread` would.
+    The thread is a daemon, unlike those of `asyncio.to_thread`: a function that never returns must not keep
+    the event loop or the interpreter from ending.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -388,7 +388,7 @@ def _hand_over(
         else:
             future.set_exception(_carried(error))
 
-    with suppress(RuntimeError):  # The event loop was closed while the function was still at work.
+    with suppress(RuntimeError):  # The event loop was closed while the function was still running.
         loop.call_soon_threadsafe(settle)
 
 

@@ -1,4 +1,4 @@
-"""Toolsets: where the tools of an agent come from, and for how long they are open."""
+"""Toolsets: the sources of an agent's tools, and their lifetimes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Toolset(ABC):
 
     Derive from it and write `list` and `call`. A toolset that wraps another one can rename, filter or guard
     its tools. If it holds a connection, open it in `__aenter__` and close it in `__aexit__`: one task does
-    both, and the toolset stays open while a run or an `async with agent` needs it, of any agent that has it.
+    both. The toolset stays open while a run or an `async with agent` of any of its agents needs it.
     """
 
     @abstractmethod
     async def list(self) -> Sequence[ToolDefinition]:
-        """Return the tools that it offers now. A run asks once, before its first step."""
+        """Return the tools that are available now; called once, before a run's first step."""
 
     @abstractmethod
     async def call(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> object:
@@ -72,7 +72,7 @@ ToolTable = Mapping[str, tuple[ToolDefinition, Toolset]]
 
 
 def tools_by_name(tools: Iterable[tuple[ToolDefinition, Toolset]]) -> ToolTable:
-    """Return the tools by name; raise a `ConfigurationError` for two of one name."""
+    """Return the tools by name; raise a `ConfigurationError` if two share one."""
     found: dict[str, tuple[ToolDefinition, Toolset]] = {}
     for tool, toolset in tools:
         if tool.name in found:
@@ -87,8 +87,8 @@ def tools_by_name(tools: Iterable[tuple[ToolDefinition, Toolset]]) -> ToolTable:
 class Lifetime:
     """One opening of a toolset, used by any number of runs and agents.
 
-    One task opens and closes it, since many connections can only be closed by the task that opened them,
-    and the uses come from any task.
+    A separate task opens and closes it, since many connections can only be closed by the task that opened
+    them, while any task may use it.
     """
 
     def __init__(self, toolset: Toolset, previous: Lifetime | None) -> None:
@@ -99,7 +99,7 @@ class Lifetime:
         self.owner = self.loop.create_task(self._own(toolset, previous))
 
     async def close(self) -> None:
-        """End one use; the last one closes the toolset."""
+        """End one use; the last use closes the toolset."""
         with _lock:
             self.users -= 1
             if self.users:
@@ -122,10 +122,10 @@ class Lifetime:
         except BaseException as error:
             if self.opened.done():
                 raise
-            if isinstance(error, asyncio.CancelledError):  # The uses are not cancelled by that.
+            if isinstance(error, asyncio.CancelledError):  # This does not cancel the tasks that use it.
                 error = ConnectionError(f"the opening of {type(toolset).__name__} was cancelled")
             self.opened.set_exception(error)
-            self.opened.exception()  # It is raised for each use, if one still waits.
+            self.opened.exception()  # It is raised in each task that still waits.
         finally:
             if previous is not None and not previous.owner.done():
                 await asyncio.wait([previous.owner])
@@ -136,12 +136,12 @@ class Lifetime:
 
 # The toolsets that are open, by id: the same one may serve several agents. The lock is for their threads.
 _in_use: dict[int, Lifetime] = {}
-_lock = threading.RLock()  # Reentrant, since a task may run as soon as it is created.
+_lock = threading.RLock()  # Reentrant, since a task may start as soon as it is created.
 
 
 @asynccontextmanager
 async def keep_open(toolsets: Iterable[Toolset]) -> AsyncIterator[None]:
-    """Open toolsets, unless they are open already, and keep them open."""
+    """Keep toolsets open during a block; open those that are not open yet."""
     async with AsyncExitStack() as stack:
         for toolset in toolsets:
             if _has_lifetime(toolset):
@@ -152,9 +152,9 @@ async def keep_open(toolsets: Iterable[Toolset]) -> AsyncIterator[None]:
 
 
 def _use(toolset: Toolset) -> Lifetime:
-    """Return the lifetime of a toolset with one more use.
+    """Return the lifetime of a toolset, and count one more use of it.
 
-    One that is closing is followed by another.
+    If it is closing, another lifetime follows it.
     """
     with _lock:
         lifetime = _in_use.get(id(toolset))
@@ -172,6 +172,6 @@ def _use(toolset: Toolset) -> Lifetime:
 
 
 def _has_lifetime(toolset: Toolset) -> bool:
-    """Return whether there is anything to open or to close."""
+    """Return whether a toolset has anything to open or to close."""
     kind = type(toolset)
     return kind.__aenter__ is not Toolset.__aenter__ or kind.__aexit__ is not Toolset.__aexit__

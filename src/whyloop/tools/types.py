@@ -1,7 +1,8 @@
 """The JSON schemas of Python types; `conversion.py` makes values of them from JSON.
 
-They have descriptions of fields, formats of times, literals in the order of their declaration, pydantic's
-models, and unions with what tells their classes apart. msgspec describes all types that are not listed here.
+This module handles descriptions of fields, formats of times, literals in the order of their declaration,
+pydantic's models, and unions with the fields that distinguish their classes. msgspec describes all other
+types.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def with_definitions(schema: dict[str, Any], definitions: Mapping[str, Any]) -> 
 
 
 class _Schemas:
-    """Makes schemas; classes are described once, in `definitions`."""
+    """A builder of schemas; each class is described once, in `definitions`."""
 
     def __init__(self, definitions: dict[str, Any]) -> None:
         self._definitions = definitions
@@ -132,7 +133,7 @@ class _Schemas:
 
     def _annotated(self, kind: Any) -> dict[str, Any]:
         plain = described(kind, None)
-        if get_origin(plain) is not Annotated:  # Its notes are for other programs.
+        if get_origin(plain) is not Annotated:  # Its metadata is for other programs.
             return self.of(plain)
         annotation, *notes = get_args(plain)
         schema = self.of(annotation)
@@ -203,7 +204,7 @@ def fields_of(kind: Any) -> list[Field]:
         ]
     hints = typing.get_type_hints(kind, include_extras=True)
     if typing.is_typeddict(kind):
-        # An annotation that is written as text is not among the keys that Python knows as not required.
+        # If an annotation is a string, Python does not know that its key is not required.
         return [
             Field(name, name, hint, name in kind.__required_keys__ and get_origin(hint) is not NotRequired)
             for name, hint in hints.items()
@@ -250,7 +251,7 @@ def is_object(kind: Any) -> bool:
 
 
 def tag_of(kind: Any) -> tuple[str, Any] | None:
-    """Return the name and the value of the field by which a union tells a struct."""
+    """Return the name and the value of the field that identifies a struct in a union."""
     config = getattr(kind, "__struct_config__", None)
     return None if config is None or config.tag_field is None else (config.tag_field, config.tag)
 
@@ -308,7 +309,7 @@ def described(annotation: Any, from_docstring: str | None) -> Any:
         for note in notes:
             own_text = note if isinstance(note, str) else getattr(note, "description", None)
             description = own_text if isinstance(own_text, str) else description
-            # Pydantic's Field keeps its bounds in a list; annotated-types are bounds themselves.
+            # Pydantic's `Field` keeps its bounds in a list; those of annotated-types are bounds themselves.
             for bound in (*getattr(note, "metadata", ()), note) if note not in own else ():
                 found = {key: getattr(bound, key, None) for key in _CONSTRAINTS}
                 bounds |= {key: value for key, value in found.items() if isinstance(value, int | float | str)}
