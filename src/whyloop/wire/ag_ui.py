@@ -48,14 +48,14 @@ class AgUiStream(ProtocolStream["BaseEvent"]):
     """A stream that turns the events of one run into AG-UI events.
 
     A session is a thread, and a run is a run: pass the ids that the client chose, and the version of the
-    protocol that it declares. Clients before 1.0 declare none; they refuse a run whose outcome they do not
-    know, so to them a question is the only outcome that is sent.
+    protocol that it declares. Clients before 1.0 declare none, and reject a run with an unknown outcome, so
+    they only get the outcome of a question.
 
     Args:
         thread_id: The id of the thread that the client chose. Default: the id of the session.
         run_id: The id of the run that the client chose. Default: the id of the execution.
         agent_id: The session whose run is streamed. Default: that of the first event.
-        resumed: The state with which the run is resumed, if it is. Default: None.
+        resumed: The state from which the run is resumed, if it is. Default: None.
         protocol_version: The version of the protocol that the client declares. Default: none, a client before
             1.0.
         redaction: Which texts are secret; None for none. Default: `Redaction()`.
@@ -129,7 +129,7 @@ class AgUiStream(ProtocolStream["BaseEvent"]):
             parent_message_id=parent,
             metadata=changed if call.changed_by else None,
         )
-        # Clients append: arguments that an earlier run has sent would be there twice.
+        # Clients append, so arguments that an earlier run sent would appear twice.
         if call.arguments is not None and not call.known:
             yield core.ToolCallArgsEvent(timestamp=now, tool_call_id=own_id, delta=_arguments(call.arguments))
         yield core.ToolCallEndEvent(timestamp=now, tool_call_id=own_id)
@@ -244,7 +244,7 @@ def sse(part: BaseEvent) -> str:
 
 
 class AgUiHistory:
-    """The messages of a session's runs, for a client that has none of them."""
+    """The messages of a session's runs, for a client that has no messages yet."""
 
     def __init__(self, redaction: Redaction | None = DEFAULT_REDACTION) -> None:
         self._core = _package()

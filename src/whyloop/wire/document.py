@@ -23,7 +23,7 @@ from whyloop.wire.envelope import usage_data
 
 Document = dict[str, Any]
 
-# The option of an agent that sets each limit, its unit, and the part of a grant that is for it.
+# For each limit, the option of an agent that sets it, its unit, and its part of a grant.
 _LIMITS = {
     "StepsLimit": ("max_steps", "steps", "steps"),
     "TokenUsageLimit": ("max_tokens", "tokens", "tokens"),
@@ -235,7 +235,7 @@ def _waited(
 
 
 def latest_outcome(state: AgentState) -> ContinuationOutcome | None:
-    """Return the latest evaluations of the execution, also after it was resumed."""
+    """Return the latest evaluations of the execution, even after it was resumed."""
     if state.last_continuation_outcome is not None:
         return state.last_continuation_outcome
     return None if state.current_step is None else state.current_step.outcome
@@ -244,10 +244,10 @@ def latest_outcome(state: AgentState) -> ContinuationOutcome | None:
 def limits_document(state: AgentState) -> list[Document]:
     """Return the limits of the execution, with their latest numbers.
 
-    What a person granted is on top of `limit`.
+    Grants come on top of `limit`.
     """
     outcome, granted = latest_outcome(state), state.execution.granted
-    by_then = granted  # The grant of a resume is in no evaluation before the next step.
+    by_then = granted  # Before the next step, no evaluation includes the grant of a resume.
     if state.last_continuation_outcome is None and state.current_step is not None:
         by_then = state.current_step.granted
     found = []
@@ -278,7 +278,7 @@ def _share(granted: Budget | None, name: str) -> int | float:
 
 
 def rule_names(state: AgentState) -> list[str]:
-    """Return the names of the rules in the order in which they were last asked."""
+    """Return the names of the rules in the order in which they were last evaluated."""
     outcome = latest_outcome(state) or (state.steps.last.outcome if state.steps.last else None)
     return [] if outcome is None else [evaluation.criterion for evaluation in outcome.evaluations]
 

@@ -118,7 +118,7 @@ def timestamp(moment: datetime) -> str:
     """Return a moment in UTC, with milliseconds."""
     if moment.tzinfo is not UTC:
         moment = moment.astimezone(UTC)
-    # Ten times as fast as `isoformat`, and every envelope has one.
+    # Ten times as fast as `isoformat`; every envelope has a timestamp.
     written: str = msgspec.to_builtins(moment)
     return written[:23] + "Z" if len(written) == _WITH_MICROSECONDS else written[:19] + ".000Z"
 
@@ -356,14 +356,14 @@ def _schema(name: str) -> dict[str, Any]:
 # Envelopes that are too large for a transport
 
 _LENGTHS = (8_000, 4_000, 2_000, 1_000, 500, 250, 125, 60, 30, 15)
-# These stay as they are: a result is found by the id of its call, a decision by that of its question.
+# These are never cut: results are found by the id of the call, decisions by that of the question.
 _KEPT = ("tool_call_id", "question_id")
 
 
 def shortened_envelopes(sent: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the envelope with ever shorter texts, and at last without its lists.
+    """Yield the envelope with shorter and shorter texts, and last without its lists.
 
-    In the data of one that was cut `trimmed` is true, and `trimmed_fields` has the names of the fields.
+    In the data of a shortened envelope, `trimmed` is true, and `trimmed_fields` has the names of the fields.
     """
     yield sent
     data = sent["data"]

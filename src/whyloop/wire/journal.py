@@ -27,12 +27,12 @@ from whyloop.wire.view import INCONSISTENT
 
 VERSION = 1
 
-# A checkpoint is written after so many steps; reading starts at most so many steps too early.
+# The number of steps between checkpoints, and so the most steps that are read needlessly.
 STEPS_PER_CHECKPOINT = 32
 
 
 class Checkpoint(Struct, frozen=True, gc=False):
-    """A position in a journal at which reading can start, with the state there without its history.
+    """A position in a journal at which reading can start, with the state there, but not its history.
 
     A checkpoint belongs to one entry, and describes the session before that entry. Its seq is the
     number before that of the entry's first envelope.
@@ -210,7 +210,7 @@ def _check_beginning(entries: Sequence[JournalEntry]) -> None:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Make many values without a search for garbage, which takes a third of the time."""
+    """Create many values without garbage collection, which takes a third of the time."""
     collecting = gc.isenabled()
     gc.disable()
     try:

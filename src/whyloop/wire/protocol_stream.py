@@ -1,6 +1,5 @@
-"""A run as a stream of parts, common to the protocols of user interfaces.
-
-Every part that begins also ends, and nothing follows the end. Each protocol is a subclass.
+"""A run as a stream of parts, the base class of the protocols of user interfaces. Every part that begins also
+ends, and nothing follows the end.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from whyloop.wire.stream_values import Call, Ending, Result, decisions_since_pau
 Part = TypeVar("Part")
 TextKind = Literal["text", "reasoning"]
 
-# An execution that is heard of with one of these is at work, so it is not one that a new query supersedes.
+# An execution whose first event is one of these is working, so a new query has not superseded it.
 _AT_WORK = (AgentStepStarted, StreamChunkReceived, ToolCallStarted, ApprovalRequested, RetryScheduled)
 
 
@@ -99,7 +98,7 @@ class ProtocolStream(ABC, Generic[Part]):
     def all_parts(self, run: Iterable[AgentEvent]) -> list[Part]:
         """Return the parts of a recorded run.
 
-        It may be decisions alone, which no run has followed yet, or the questions of a fork.
+        It may only consist of decisions that no run has followed yet, or of the questions of a fork.
 
         Args:
             run: The events of the run, in order.
@@ -141,7 +140,7 @@ class ProtocolStream(ABC, Generic[Part]):
         return [each for each in held if each.execution_id == event.execution_id]
 
     def _hold_back(self, event: AgentEvent) -> bool:
-        """Hold an event that does not say yet which execution this run is about."""
+        """Hold an event that does not show yet which execution this run belongs to."""
         if isinstance(event, (AgentExecutionStarted, *_AT_WORK)):
             return False
         if isinstance(event, AgentStatusChanged) and event.previous_status is AgentStatus.IN_PROGRESS:
@@ -234,7 +233,7 @@ class ProtocolStream(ABC, Generic[Part]):
     ) -> Iterator[Part]:
         yield from self._in_step(step)
         stream_id = clean(call_id)
-        # A provider may number its calls from 1 in every answer, and a user interface relies on the id.
+        # A provider may number its calls from 1 in every answer, but a user interface relies on unique ids.
         if stream_id in self._calls.values() and (step, call_id) not in self._calls:
             stream_id = f"{stream_id}:{step}"
         self._calls[step, call_id] = stream_id

@@ -1,4 +1,4 @@
-"""Slim snapshots: the part of a state for the wire or a list of sessions."""
+"""Slim snapshots: a small part of a state, for the wire or for a list of sessions."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class CanSerializeAgentState(Protocol):
 
 
 class SlimAgentStateSerializer:
-    """A serializer of as much of a state as its configuration allows.
+    """A serializer of the parts of a state that its configuration selects.
 
     It removes secrets, and counts its cuts. The document is described in `whyloop.wire.slim_document`.
 
@@ -113,7 +113,7 @@ class _Excerpt(Struct, frozen=True):
             outcome=_changed(self.outcome, change),
             execution=_changed(self.execution, change),
             open_step=self.open_step and _changed_open_step(self.open_step, change),
-            # A text goes by its hash, so one that would be changed is left out.
+            # A text is found by its hash, so one that would change is omitted.
             request_parts=tuple([part for part in self.request_parts if change(part.text) == part.text]),
         )
 
@@ -132,7 +132,7 @@ def _slim_snapshot(state: AgentState, config: SlimSerializationConfig) -> dict[s
     hide = redaction.data if redaction else encoding.plain_data
     hide_text = partial(_beginning, redaction, most) if redaction and most else hide
     kept = kept_indices(state.messages, config.max_messages)
-    # Secrets first, so that no cut leaves half of one behind.
+    # Secrets first, so that no cut leaves half a secret behind.
     whole = _excerpt(state, config, kept, hide).changed(hide, partial(_without_secrets, hide, hide_text))
     shown = whole
     if most is not None:
@@ -217,7 +217,7 @@ def _open_step_to_show(step: OpenStep | None, hide: Change) -> OpenStep | None:
 
 
 def _without_secrets(hide: Change, hide_text: Change, message: Message) -> Message:
-    # An image or a file is looked at as a whole: a part of it is of no use.
+    # An image or a file is kept or dropped as a whole, since a part is useless.
     message = _changed_message(message, hide_text if isinstance(message.content, str) else hide, REMOVED)
     if message.extras and hide(message.extras) != message.extras:
         return replace(message, extras={})
@@ -225,7 +225,7 @@ def _without_secrets(hide: Change, hide_text: Change, message: Message) -> Messa
 
 
 def _beginning(redaction: Redaction, most: int, value: Any) -> Any:
-    """Return a value without secrets, and no more of a text than is shown."""
+    """Return a value without secrets, and only the part of a text that is shown."""
     return redaction.beginning(value, most) if isinstance(value, str) else redaction.data(value)
 
 
@@ -265,7 +265,7 @@ def _changed(value: T, change: Change) -> T:
     elif isinstance(value, Struct):
         fields = {name: _changed(getattr(value, name), change) for name in _TEXTS[type(value)]}
         if isinstance(value, Step) and fields["output"] != value.output:
-            fields["output"] = None  # Part of a JSON document is not an output.
+            fields["output"] = None  # A part of a JSON document is not an output.
         shown = replace(value, **fields)
     else:
         shown = change(value)
@@ -346,7 +346,7 @@ class _Writer:
             self._left_out |= _ARGUMENTS
 
     def messages(self, messages: Sequence[Message]) -> tuple[SlimMessage, ...]:
-        # Providers insist on their extras only until the user speaks again.
+        # Providers only require their extras until the next message of the user.
         current = max((i for i, message in enumerate(messages) if message.is_user), default=-1)
         start = 0 if self._config.max_content_length is None else current
         wanted = self._config.include_metadata
@@ -420,7 +420,7 @@ def _stripped(value: T, left_out: dict[type, dict[str, Any]]) -> T:
     if isinstance(value, datetime):
         try:
             shown = value.astimezone(UTC)
-        except OverflowError:  # The first and the last day of the calendar have no neighbours.
+        except OverflowError:  # Dates at either end of the calendar cannot be converted.
             shown = value.replace(tzinfo=UTC)
     elif isinstance(value, tuple):
         shown = tuple([_stripped(item, left_out) for item in value])

@@ -343,7 +343,7 @@ def _step(slim: SlimStep, execution: Execution, outcome: ContinuationOutcome | N
 
 
 def _usage(slim: Tokens | StepTokens) -> Usage:
-    # A total alone is enough for a limit on tokens; it does not say which way they went.
+    # A total is enough for a limit on tokens, although it does not distinguish input and output.
     read = slim.input or max(0, slim.total - slim.output)
     return copied(slim, Usage, input=read, cost=None if slim.cost is UNSET else slim.cost)
 
@@ -365,7 +365,7 @@ def kept_indices(messages: Sequence[Message], most: int | None) -> list[int]:
     """Return which messages a history of at most this many keeps.
 
     The oldest are dropped first. A call and its results stay or go together. Instructions at the beginning
-    stay. The next message is a user's: if too many steps follow it, it is kept all the same.
+    stay. The next message is a user's, and is kept even if too many steps follow it.
     """
     count = len(messages)
     if most is None or count <= most:
@@ -384,7 +384,7 @@ def kept_indices(messages: Sequence[Message], most: int | None) -> list[int]:
 
 
 def _start_of_latest(messages: Sequence[Message], body: int, room: int) -> int:
-    """Return where the latest messages begin that fit into this room."""
+    """Return the index of the first of the latest messages that fit into this number."""
     start = count = len(messages)
     for index in range(count - 1, max(body, count - room) - 1, -1):
         if not messages[index].is_tool:

@@ -27,11 +27,11 @@ class Call(Struct, frozen=True):
     name: str
     """The name of the tool."""
     arguments: Any
-    """As JSON holds them; None if the call never started."""
+    """The arguments as JSON holds them; None if the call never started."""
     changed_by: tuple[str, ...]
     """The hooks that changed the arguments."""
     known: bool
-    """True for a call of a step that began before this run: an earlier stream has sent its arguments."""
+    """True if the step of the call began before this run, so that an earlier stream sent its arguments."""
 
 
 class Result(Struct, frozen=True):
@@ -46,7 +46,7 @@ class Result(Struct, frozen=True):
     error: str | None
     """Why the call did not succeed; None if it did."""
     denied: bool
-    """True if a person did not let the call run."""
+    """True if a person denied the call."""
     duration_ms: float
     """How long the call took."""
     changed_by: tuple[str, ...]

@@ -2,10 +2,10 @@
 
 A UI message is a dict: `id`, `role` (user, assistant, tool or status), `content`, `timestamp` and
 `metadata`; `schemas/ui_message.schema.json` describes it. The JavaScript package in `whyloop/ui` keeps the
-same messages up to date while a run is in progress, and replaces them by this history when it ends.
+same messages up to date while a run is in progress, and replaces them with this history when it ends.
 
-The id of a message of a step is made of its execution, the number of the step and its part there, so a
-client that makes the message of envelopes gives it the same id. A message outside of steps, such as a
+The id of a message of a step consists of its execution, the number of the step and its part there, so a
+client that builds the message from envelopes gives it the same id. A message outside of steps, such as a
 user's question, has its index in the session as its id.
 """
 
@@ -37,7 +37,7 @@ _ERRORS = (StopReason.ERROR_FORBADE, StopReason.RETRY_LIMIT_REACHED)
 
 
 def canonical_messages(state: AgentState) -> list[UiMessage]:
-    """Return the history that a UI shows of a session.
+    """Return the history of a session for a UI.
 
     The last message of an execution has its `continuation`, and the `reason` if it does not continue. A
     failure is a status of its own, and so are feedback to the model and a tool call without a result.
@@ -140,7 +140,7 @@ class _History:
         asked = following.execution_id if following else execution.id
         moment = following.started_at if following and asked != execution.id else execution.started_at
         indices = range(first, min(last, len(messages)))
-        # Only the last question before a step is known to be the one that the step works on.
+        # A step is only known to work on the last question before it.
         latest = next((index for index in reversed(indices) if not messages[index].is_system), None)
         for index in indices:
             message, own_id = messages[index], f"{self._state.agent_id}:{index}"
@@ -280,10 +280,7 @@ def _open_step(ids: _Ids, step: OpenStep) -> Iterator[UiMessage]:
 
 
 def _tool(ids: _Ids, call: ToolRun | ToolCall, result: Mapping[str, Any], moment: datetime) -> UiMessage:
-    """Return a result.
-
-    Of a failed call, people read the error; the text is for the model.
-    """
+    """Return a result; for a failed call, the error, since its text is for the model."""
     text = result.get("tool_error") or result.get("tool_result", "")
     metadata = {**ids.known, "tool_call_id": call.id, "tool_name": call.name, **result}
     return _message(ids.of_call(call.id), "tool", text, moment, metadata)

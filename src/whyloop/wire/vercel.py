@@ -72,7 +72,7 @@ class VercelStream(ProtocolStream[Data]):
         yield {"type": "start", "messageId": clean(event.execution_id)}
 
     def _step_begins(self, number: int, continued: bool) -> Iterator[Data]:
-        # A decision about a call goes to the part that the call has, if that is in the last step.
+        # A decision about a call goes to the part of that call, if it is in the last step.
         if not continued:
             yield {"type": "start-step"}
 
@@ -90,7 +90,7 @@ class VercelStream(ProtocolStream[Data]):
 
     def _call_begins(self, call: Call) -> Iterator[Data]:
         if call.known and call.arguments is None:
-            return  # The client has the call with its input, which would be replaced.
+            return  # The client already has the call with its input, which this would replace.
         about: Data = {"toolCallId": call.stream_id, "toolName": call.name}
         if not call.known:
             yield {"type": "tool-input-start", **about}
@@ -244,7 +244,7 @@ def _finish_reason(ending: Ending) -> str:
 
 
 def as_data(text: str) -> Any:
-    """Return the data that a text holds as JSON; any other text as it is."""
+    """Return the data in a JSON text; any other text unchanged."""
     try:
         return _harmless(msgspec.json.decode(text))
     except (msgspec.DecodeError, RecursionError, UnicodeError):
@@ -254,7 +254,7 @@ def as_data(text: str) -> Any:
 def _harmless(value: Any) -> Any:
     """Return the value, with unreadable parts as text.
 
-    The SDK rejects objects with some names, and would end the stream there. Great numbers lose digits.
+    The SDK rejects objects with some names, and would end the stream there. Large numbers would lose digits.
     """
     match value:
         case {"__proto__": _} | {"constructor": {"prototype": _}}:
