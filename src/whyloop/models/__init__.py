@@ -1,4 +1,4 @@
-"""Real models: four wire formats, one client, and the hosts that people use."""
+"""Real models: four wire formats, one HTTP client, and presets for common hosts."""
 
 from whyloop.models.fallback import FallbackModel
 from whyloop.models.presets import load

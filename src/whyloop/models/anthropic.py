@@ -1,8 +1,8 @@
-"""Anthropic's messages, and the hosts that speak the same API.
+"""Anthropic's messages API, also spoken by other hosts.
 
-An answer of this API is a row of content blocks whose order matters when it is sent back. The text and the
-tool calls are kept in the message itself; `extras["anthropic"]["blocks"]` is the row, with the text (by its
-length) and the tool calls (by their id) left out, and all other blocks as they came.
+An answer of this API is a list of content blocks, whose order matters when it is sent back. The message
+itself has the text and the tool calls. `extras["anthropic"]["blocks"]` has the list, with all other blocks as
+they came; it refers to a text by its length and to a tool call by its id.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from whyloop.values.model import (
 
 NAME = "anthropic"
 API_VERSION = "2023-06-01"
-DEFAULT_MAX_TOKENS = 8192  # The API wants a number; every model of today takes this one.
+DEFAULT_MAX_TOKENS = 8192  # The API requires a number; every current model accepts this one.
 
 Block = dict[str, Any]
 
@@ -119,7 +119,7 @@ def _turns(messages: Sequence[Message], encoded: Sequence[bytes]) -> list[bytes]
         if side is not speaker:
             speaker, results = side, 0
             turns.append([_OPENING[side]])
-        # The results of tools come first in a turn, or the API refuses it.
+        # The API only accepts a turn whose tool results come first.
         if role == _TOOL:
             results += 1
             turns[-1].insert(results, blocks)
@@ -141,16 +141,16 @@ def _blocks(message: Message) -> list[Block]:
 
 
 def _fit(name: str) -> str:
-    """Return an id or a name in the letters that this API accepts."""
+    """Return an id or a name in the characters that this API accepts."""
     return _UNFIT.sub("_", name) or "_"
 
 
 def _assistant_blocks(message: Message) -> list[Block]:
-    """Return an assistant's message as the row of blocks that it was."""
+    """Return an assistant's message as its original content blocks."""
     text, calls = message.model_text, message.tool_calls
     row: Sequence[Block] = message.extras.get(NAME, {}).get("blocks", ())
     if not _describes(row, text, calls):
-        # The message came from elsewhere or was edited: of the row, only thoughts still hold.
+        # The message came from elsewhere or was edited: only the thinking blocks are still valid.
         thoughts = [entry for entry in row if entry.get("type") in _THOUGHTS]
         row = [*thoughts, *_usual_row(text, calls)]
     blocks, start, remaining = [], 0, iter(calls)
@@ -158,25 +158,25 @@ def _assistant_blocks(message: Message) -> list[Block]:
         if entry["type"] == "text":
             piece = text[start : start + entry["length"]]
             start += entry["length"]
-            # A block that holds nothing but blanks is refused.
+            # The API refuses a block that only has white space.
             if piece.strip():
                 kept = {name: value for name, value in entry.items() if name != "length"}
                 blocks.append({**kept, "text": piece})
         elif entry["type"] == "tool_use":
             call = next(remaining)
-            # Arguments that are not an object cannot be sent; the call's result shows the model its mistake.
+            # Arguments that are not an object cannot be sent; the call's result tells the model.
             arguments = {} if isinstance(call.arguments, str) else call.arguments
             blocks.append({**entry, "id": _fit(call.id), "name": _fit(call.name), "input": arguments})
         else:
             blocks.append(entry)
-    # So is a turn that ends in a thought: the rest of an answer that was cut off early.
+    # It also refuses a turn that ends with thinking, which an interrupted answer may do.
     while blocks and blocks[-1]["type"] in _THOUGHTS:
         blocks.pop()
     return blocks
 
 
 def _describes(row: Sequence[Block], text: str, calls: Sequence[ToolCall]) -> bool:
-    """Return whether a row is that of this text and these calls."""
+    """Return whether a list of blocks belongs to this text and these calls."""
     length = sum(entry["length"] for entry in row if entry.get("type") == "text")
     ids = [entry["id"] for entry in row if entry.get("type") == "tool_use"]
     return length == len(text) and ids == [call.id for call in calls]
@@ -196,7 +196,7 @@ def _part(part: Part) -> Block:
     if data is not None:
         usual = "image/png" if is_image else "application/pdf"
         source = {"type": "base64", "media_type": media_type or usual, "data": data}
-        # A file of an unknown type is text if it can be read as text.
+        # A file of an unknown type is sent as text if it can be read as text.
         if not is_image and (not media_type or _TEXTUAL.match(media_type)):
             with suppress(ValueError):
                 text = base64.b64decode(data, validate=True).decode()
@@ -251,7 +251,7 @@ def _tool_choice(settings: Settings) -> dict[str, Any]:
 def _container(messages: Sequence[Message], settings: Settings) -> dict[str, Any]:
     """Return the latest container of this history, with the files of earlier code.
 
-    One that the caller names comes first, and one that has expired would be refused.
+    One that the caller names takes precedence; the API would refuse one that has expired.
     """
     wanted = settings.extra.get("container")
     if not settings.extra.get("tools") or isinstance(wanted, str) or (wanted and wanted.get("id")):
@@ -260,7 +260,7 @@ def _container(messages: Sequence[Message], settings: Settings) -> dict[str, Any
     latest = next((container for container in reversed(kept) if container), None)
     if latest is None:
         return {}
-    with suppress(ValueError, TypeError):  # It may not say when it expires.
+    with suppress(ValueError, TypeError):  # The response may not say when it expires.
         if datetime.fromisoformat(str(latest.get("expires_at"))) <= datetime.now(UTC):
             return {}
     return {"container": {**wanted, "id": latest["id"]} if wanted else latest["id"]}
@@ -285,7 +285,7 @@ def _response(document: Mapping[str, Any]) -> ModelResponse:
             row.append(_call_entry(calls[-1], block))
         elif kind == "thinking":
             thoughts.append(block.get("thinking") or "")
-            # Without its signature, which a thought that was cut off lacks, it would be refused.
+            # Without a signature, as after an interruption, the API would refuse it.
             row += [block] if block.get("signature") else []
         else:
             row.append(block)
@@ -308,7 +308,7 @@ def _response(document: Mapping[str, Any]) -> ModelResponse:
 
 
 def _text_entry(text: str, block: Mapping[str, Any]) -> Block:
-    """Return a text block without its text, which is part of the message's."""
+    """Return a text block without its text, which the message has."""
     citations = {"citations": block["citations"]} if block.get("citations") else {}
     return {"type": "text", "length": len(text), **citations}
 
@@ -321,12 +321,12 @@ def _call_entry(call: ToolCall, block: Mapping[str, Any]) -> Block:
 
 
 def _usual_row(text: str, calls: Sequence[ToolCall]) -> list[Block]:
-    """Return the row that needs no keeping: the text, then the tool calls."""
+    """Return the order that need not be kept: the text, then the tool calls."""
     return [*([_text_entry(text, {})] if text else []), *[_call_entry(call, {}) for call in calls]]
 
 
 def _extras(document: Mapping[str, Any], row: list[Block]) -> dict[str, Any]:
-    """Return what is sent back: the row of blocks, and the container of the code."""
+    """Return the extras to send back: the content blocks, and the code container."""
     kept: dict[str, Any] = {"blocks": row} if row else {}
     container = document.get("container")
     if isinstance(container, dict) and isinstance(container.get("id"), str):
@@ -360,7 +360,7 @@ class _PartialBlock:
         self.citations: list[Any] = []
 
     def add(self, delta: Mapping[str, Any]) -> Iterable[Delta]:
-        """Take one piece; return the text or the reasoning in it."""
+        """Add one piece; return the text or the reasoning in it."""
         kind = delta["type"]
         if kind == "signature_delta":
             self.start["signature"] = delta.get("signature")
@@ -384,7 +384,7 @@ class _PartialBlock:
                 block[key] = (self.start.get(key) or "") + "".join(pieces)
         if written := "".join(self.pieces.get("partial_json", ())):
             arguments = parsed(written)
-            # Invalid arguments of our own tools are reported to the model; the provider's take objects only.
+            # Invalid arguments of our tools are reported to the model; provider tools only accept objects.
             block["input"] = {} if isinstance(arguments, str) and block["type"] != "tool_use" else arguments
         if self.citations:
             block["citations"] = [*(block.get("citations") or ()), *self.citations]
@@ -392,7 +392,7 @@ class _PartialBlock:
 
 
 class MessageStream(StreamReader):
-    """Reads the events of one message; arguments of tools are never shown."""
+    """A reader of the events of one message; it never shows tool arguments."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -417,7 +417,7 @@ class MessageStream(StreamReader):
             self._update(document["delta"], document.get("usage"))
         elif kind == "message_stop":
             self.ended = True
-        return ()  # Pings, and kinds of events that are yet to be invented.
+        return ()  # Pings, and unknown kinds of events.
 
     def complete(self) -> ModelResponse | None:
         if not self.ended or not self._message.get("stop_reason"):
@@ -426,7 +426,7 @@ class MessageStream(StreamReader):
         return _response({**self._message, "content": blocks, "usage": self._usage})
 
     def _update(self, fields: Mapping[str, Any], usage: Mapping[str, Any] | None) -> None:
-        """Replace earlier fields of the message by later ones; a null replaces nothing."""
+        """Replace earlier fields of the message with later ones, except null ones."""
         self._message.update({key: value for key, value in fields.items() if value is not None})
         self._usage.update({key: value for key, value in (usage or {}).items() if value is not None})
 

@@ -1,4 +1,4 @@
-"""A model that falls back on others, and helpers of all models that wrap others."""
+"""A model that falls back on others, and helpers for models that wrap others."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ DEFAULT_ERRORS = (ErrorType.RATE_LIMIT, ErrorType.TIMEOUT, ErrorType.MODEL)
 
 
 class FallbackModel:
-    """Asks the first model, and the next one after an error of these types.
+    """A model that asks several models in turn, until one answers.
 
-    Every switch is noted in the source of the answer, and so in the trace. Text that a failed
-    model had already streamed is not part of the answer. A model may be given by its name.
+    Every switch is noted in the source of the answer, and so in the trace. Text that a failed model has
+    already streamed is not part of the answer. You can pass names instead of models.
 
     Args:
-        *models: Two models or more, or their names, in the order in which they are asked.
+        *models: Two or more models, or their names, in the order in which they are asked.
         on: The types of error after which the next model is asked. Default: model errors, rate limits and
             timeouts.
     """
@@ -47,7 +47,7 @@ class FallbackModel:
         """The keys of all models, which no trace shows."""
 
     def output_mode(self, *, with_tools: bool, schema: Mapping[str, Any]) -> OutputMode:
-        """Return the form in which every one of the models can give typed answers."""
+        """Return the form in which all of the models can give typed answers."""
         modes = {output_mode_of(model, with_tools=with_tools, schema=schema) for model in self.models}
         order = (OutputMode.PROMPT, OutputMode.TOOL, OutputMode.NATIVE)
         return next(mode for mode in order if mode in modes)
@@ -100,7 +100,7 @@ def _noted(response: ModelResponse, notes: list[str]) -> ModelResponse:
 async def answer_of(
     model: Model, request: ModelRequest
 ) -> AsyncIterator[AsyncIterator[Delta | ModelResponse]]:
-    """Ask a model; close its connection even if its answer is not read to the end."""
+    """Yield a model's answer; close its connection even if it is not read to the end."""
     answer = model.respond(request)
     try:
         yield answer
@@ -117,5 +117,5 @@ def name_of(model: object) -> str:
 
 
 def secrets_of(model: object) -> tuple[str, ...]:
-    """Return the secrets of a model, which must never be kept with its traffic."""
+    """Return the secrets of a model, which a recording must never contain."""
     return tuple(getattr(model, "secrets", ()))

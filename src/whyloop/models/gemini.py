@@ -1,8 +1,8 @@
 """Gemini's generateContent.
 
-An answer of this API is a list of parts, some with a signature that goes back with them. Text and calls are
-kept in the message itself; `extras["gemini"]["parts"]` names a text by its length and a call by its id, and
-has all other parts as they came. An answer that text and calls describe completely keeps nothing.
+An answer of this API is a list of parts, some with a signature that must be sent back. The message itself has
+the text and the calls. `extras["gemini"]["parts"]` refers to a text by its length and to a call by its id,
+and has all other parts as they came. It is omitted if text and calls describe the answer completely.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _FINISH = {
     "TOO_MANY_TOOL_CALLS": FinishReason.ERROR,
     "MISSING_THOUGHT_SIGNATURE": FinishReason.ERROR,
 }
-# Google could not read the model's answer, and does not pass it on.
+# Google could not read the model's answer, and did not pass it on.
 _UNREADABLE = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"})
 
 _SYSTEM = b'{"role":"system","parts":['
@@ -73,7 +73,7 @@ _UNSIGNED = "skip_thought_signature_validator"
 _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
 _MADE_UP = re.compile(r"call_[0-9a-f]{24}")
 _DATA_ADDRESS = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
-# The loop begins the result of a failed tool with this.
+# The result of a failed tool begins with this.
 _FAILED = "Error: "
 
 
@@ -86,7 +86,7 @@ class GeminiContent(ProviderApi):
         self._messages = EncodedMessages(encode_message)
 
     def path(self, settings: Settings) -> str:
-        # A tuned model brings its own collection along: "tunedModels/mine".
+        # The name of a tuned model includes its collection: "tunedModels/mine".
         model = settings.model if "/" in settings.model else f"models/{settings.model}"
         return f"/{model}:streamGenerateContent?alt=sse" if settings.stream else f"/{model}:generateContent"
 
@@ -95,7 +95,7 @@ class GeminiContent(ProviderApi):
 
     def encode(self, request: ModelRequest, settings: Settings) -> bytes:
         leading = sum(1 for _ in takewhile(lambda message: message.is_system, request.messages))
-        # These models want a signature on the first call of each turn.
+        # These models require a signature on the first call of each turn.
         encoded = self._messages.of(request.messages, "gemini-3" in settings.model)
         contents, instructions = _turns(encoded, leading)
         if request.instructions:
@@ -130,15 +130,15 @@ def encode_message(message: Message, signed: Any = False) -> bytes:
     calls = [part for part in parts if "functionCall" in part] if signed else []
     if calls and not any("thoughtSignature" in part for part in calls):
         calls[0]["thoughtSignature"] = _UNSIGNED
-    # This API has no developers: after the beginning, their messages are part of the user's turn.
+    # This API has no developer role: after the beginning, such messages are part of the user's turn.
     opening = _SYSTEM if message.is_system and not message.is_developer else _USER
     return (_MODEL if message.is_assistant else opening) + msgspec.json.encode(parts)[1:-1]
 
 
 def _turns(encoded: Sequence[bytes], leading: int) -> tuple[bytes, list[bytes]]:
-    """Return all turns as JSON, and apart from them the application's messages.
+    """Return all turns as JSON, and separately the application's messages.
 
-    Turns must alternate, and all results of one round of calls belong into one.
+    Turns must alternate, and all results of one round of calls belong in one turn.
     """
     turns: list[bytes] = []
     instructions = [message[message.index(b"[") + 1 :] for message in encoded[:leading]]
@@ -151,7 +151,7 @@ def _turns(encoded: Sequence[bytes], leading: int) -> tuple[bytes, list[bytes]]:
         else:
             turns += (b"]},", message)
             role = message[_ROLE]
-    # A request without contents is refused, and with instructions alone there are none.
+    # The API refuses a request without contents, as with instructions alone.
     turns = turns[1:] or [_USER, b'{"text":""}']
     return b"".join([b"[", *turns, b"]}]"]), instructions
 
@@ -171,7 +171,7 @@ def message_parts(message: Message) -> list[dict[str, Any]]:
 def _model_parts(message: Message) -> list[dict[str, Any]]:
     """Return the parts of an answer in their order, each with its signature.
 
-    Text and calls that the kept parts do not name (another provider's, or changed since) come last.
+    Text and calls that the kept parts do not refer to (from another provider, or changed since) come last.
     """
     text, calls = message.model_text, list(message.tool_calls)
     parts: list[dict[str, Any]] = []
@@ -198,12 +198,12 @@ def _function_call(call: ToolCall) -> dict[str, Any]:
 
 
 def _id(call_id: str | None) -> dict[str, str]:
-    """Return the id of a call, unless it was made up here for a call without one."""
+    """Return the id of a call, unless it was generated here."""
     return {"id": call_id} if call_id and not _MADE_UP.fullmatch(call_id) else {}
 
 
 def _tool_response(text: str) -> Any:
-    """Return the result of a tool as the object that this API wants."""
+    """Return the result of a tool as the object that this API requires."""
     if text.startswith(_FAILED):
         return {"error": text.removeprefix(_FAILED)}
     if text.startswith("{"):
@@ -268,7 +268,7 @@ def _tool_choice(choice: str) -> dict[str, Any]:
 
 
 class ContentStream(StreamReader):
-    """Reads the pieces of one answer; calls come whole and are never shown."""
+    """A reader of the pieces of one answer; calls arrive whole and are never shown."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -299,9 +299,9 @@ class _PartialAnswer:
         return "finishReason" in self._candidate
 
     def add(self, document: Mapping[str, Any]) -> list[Delta]:
-        """Take the next piece; return the text and the reasoning in it."""
+        """Add the next piece; return the text and the reasoning in it."""
         self._document |= {key: value for key, value in document.items() if value}
-        # Where several answers were asked for, the first one is the answer.
+        # If several answers were requested, the first one counts.
         candidate: Mapping[str, Any]
         candidate = next((one for one in document.get("candidates") or () if not one.get("index")), {})
         self._candidate |= {key: value for key, value in candidate.items() if value}
@@ -316,7 +316,7 @@ class _PartialAnswer:
         return deltas + [OutputDelta(encoding.json_text(arguments)) for arguments in answers]
 
     def complete(self) -> ModelResponse:
-        """Return the response that all pieces amount to."""
+        """Return the response made of all pieces."""
         if not self._candidate:
             raise self._refusal()
         parts, reason = self._parts, self._candidate.get("finishReason")

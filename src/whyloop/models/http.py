@@ -35,19 +35,19 @@ from whyloop.values.text import shortened
 DEFAULT_TIMEOUT = 120.0
 MAX_ERROR_BYTES = 100_000
 MAX_ERROR_LENGTH = 600
-# A request with pictures in it is sent a piece at a time, so that the event loop has time for others.
+# A request with images is sent piece by piece, so that the event loop has time for other tasks.
 LARGE_BYTES = 500_000
 
-# An error is known by its status: its message is not worth a long wait.
+# The status identifies an error: its message is not worth a long wait.
 ERROR_BODY_SECONDS = 5.0
-# Nor is the end of a response whose answer is complete; it only lets the connection be used again.
+# Nor is the end of a response after a complete answer, which only frees the connection.
 ENDING_SECONDS = 0.2
 
 
 class HttpModel:
     """A model behind an address; every failure becomes a classified error.
 
-    It never retries by itself: that is for the error policy to decide, where it can be seen.
+    It never retries by itself: the error policy decides that, and the trace shows it.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class HttpModel:
         self.name = name or f"{api.name}:{settings.model}"
         path = api.path(settings)
         base = base_url.rstrip("/")
-        # Some write the version into the address, others leave it to the path.
+        # Some hosts have the version in the address, others in the path.
         self.url = (base.removesuffix("/v1") if path.startswith("/v1/") else base) + path
         self._headers = {
             "content-type": "application/json",
@@ -91,14 +91,14 @@ class HttpModel:
         self._limit = aiohttp.ClientTimeout(total=timeout)
         self._slots = _Slots(max_concurrency)
         self._price = price
-        # Imported now and not with the first answer: it takes a quarter of a second.
+        # Imported now, not with the first answer, since it takes a quarter of a second.
         self._list = PriceList.open(self.url) if price is None else None
 
     def __repr__(self) -> str:
         return f"<model {self.name} at {self.url}>"
 
     def output_mode(self, *, with_tools: bool, schema: Mapping[str, Any]) -> OutputMode:
-        """Return how this model gives answers of a type, with tools or without."""
+        """Return the form in which this model gives typed answers, with tools or without."""
         if self.settings.response_format is not None:
             raise ConfigurationError(
                 f"{self.name} has a response_format and its agent an output_type: pass the output_type alone"
@@ -139,9 +139,9 @@ class HttpModel:
             except Exception as error:
                 failed = self._classified(error, headers, answered=answered)
         if failed is not None:
-            # Raised out here, so that it drags along nothing of the request and its headers.
+            # Raised here, so that its traceback holds nothing of the request and its headers.
             raise failed
-        # Handed over after the connection: a caller that has the response may read no further.
+        # Yielded after the connection is released: the caller may not read further.
         for item in ending:
             yield self._priced(item) if isinstance(item, ModelResponse) else item
 
@@ -157,7 +157,7 @@ class HttpModel:
     async def close(self) -> None:
         """Close the connections of the running event loop, which all models on it share.
 
-        Only a loop that is closed by hand needs it: `asyncio.run` and `run_sync` clean up themselves.
+        Only needed if you close the event loop yourself: `asyncio.run` and `run_sync` clean up.
         """
         kept = _sessions.pop(asyncio.get_running_loop(), None)
         if kept is not None:
@@ -167,7 +167,7 @@ class HttpModel:
         """Return the error for a response that is not a success."""
         if 300 <= response.status < 400 and "location" in headers:
             target = shortened(without_secrets(headers["location"], self.secrets), 200)
-            # The key is for the host that the user named, and for no other.
+            # The key is only for the host that the user named.
             return ModelError(
                 f"HTTP {response.status}: the address has moved to {target}; redirects are not followed",
                 status=response.status,
@@ -189,7 +189,7 @@ class HttpModel:
                     status=error.status,
                 )
             case aiohttp.ClientResponseError():
-                # Its status is the client's own invention.
+                # The HTTP client made up its status.
                 problem = f"the response cannot be read: {error.message}"
                 classified = ResponseValidationError(f"{self.name}: {problem}")
             case aiohttp.ClientError() | OSError() if answered:
@@ -220,7 +220,7 @@ class HttpModel:
             error.retry_after = retry_after_seconds(headers)
 
     def _shown(self, text: str) -> str:
-        """Return the text without secrets, and only then shortened."""
+        """Return the text without secrets, shortened afterwards."""
         without = without_cut_secrets(without_secrets(text, self.secrets), self.secrets)
         return shortened(without, MAX_ERROR_LENGTH)
 
@@ -234,18 +234,18 @@ async def _error_body(response: aiohttp.ClientResponse) -> bytes:
                 body += chunk
                 if len(body) > MAX_ERROR_BYTES:
                     break
-    return body[:MAX_ERROR_BYTES].decode("utf-8", "replace").encode()  # Some proxies still speak Latin-1.
+    return body[:MAX_ERROR_BYTES].decode("utf-8", "replace").encode()  # Some proxies still use Latin-1.
 
 
 async def _wait_for_end(response: aiohttp.ClientResponse) -> None:
-    """Give the response a moment to end, so that its connection can be used again."""
+    """Wait briefly for the response to end, so that its connection can be reused."""
     with suppress(TimeoutError, aiohttp.ClientError, OSError):
         async with asyncio.timeout(ENDING_SECONDS):
             await response.content.readany()
 
 
 def _connection_problem(error: Exception) -> str:
-    """Return what went wrong with a connection, without the client's own phrases."""
+    """Return the problem with a connection, without the HTTP client's phrases."""
     match error:
         case aiohttp.ClientConnectorError(os_error=cause):
             problem = cause.strerror or str(cause)
@@ -285,7 +285,7 @@ _Loop = asyncio.AbstractEventLoop
 _Keeper = AsyncGenerator[aiohttp.ClientSession, None]
 
 # All models share the session of an event loop: whatever distinguishes two models is in the request. A model
-# may be forgotten while its loop still runs, but a session has to be closed before its loop ends.
+# may be garbage-collected while its loop still runs, but a session has to be closed before its loop ends.
 _sessions: dict[_Loop, tuple[aiohttp.ClientSession, _Keeper]] = {}
 
 
@@ -304,14 +304,14 @@ async def _open_session() -> aiohttp.ClientSession:
 
 
 async def _keep_session() -> _Keeper:
-    # The slots limit the number of requests; cookies would tie one user's requests to another's.
+    # The slots limit the number of requests; cookies would link the requests of different users.
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
         yield session
 
 
 class _Slots:
-    """A limit on the requests under way on one event loop; None is unlimited."""
+    """A limit on the simultaneous requests of one event loop; None for no limit."""
 
     def __init__(self, most: int | None) -> None:
         self._most = most

@@ -1,7 +1,7 @@
 """A small real model on this machine, offline: for demos and for tests.
 
 It is SmolLM2 with 135 million parameters, served by llama.cpp behind the same wire formats as the
-big ones. It is quick and not clever; one example of a tool call in the history helps it a lot.
+big ones. It is quick but not clever; one example of a tool call in the history helps a lot.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class LocalServer:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            start_new_session=True,  # Ctrl-C stops a run, and not the model of the next one.
+            start_new_session=True,  # Ctrl-C stops a run, but not the model of the next one.
         )
         try:
             self.address = self._read_address()
@@ -87,14 +87,14 @@ class LocalServer:
         It costs nothing.
         """
         address = self.address if provider == "anthropic" else self.base_url
-        if provider == "openai-responses":  # There llama.cpp ignores the schema of an answer.
+        if provider == "openai-responses":  # With this API, llama.cpp ignores the schema of an answer.
             settings["quirks"] = {"no_schema", *settings.get("quirks", ())}
         settings.setdefault("prices", Price(input=0, output=0))
         # llama.cpp promises to keep a connection and closes it after a stream: each request brings its own.
         return load(f"{provider}:{MODEL}", base_url=address, headers={"connection": "close"}, **settings)
 
     def close(self) -> None:
-        """Stop the server; answers under way are cut off."""
+        """Stop the server; answers in progress are cut off."""
         try:
             self._process.communicate(timeout=CLOSING_SECONDS)  # It exits at the end of its input.
         except subprocess.TimeoutExpired:
@@ -152,7 +152,7 @@ def _serve() -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
     sys.stdin.read()
-    # Destroying the server would wait for its answers, which no client reads any more.
+    # Destroying the server would wait for answers that no client reads any more.
     os._exit(0)
 
 

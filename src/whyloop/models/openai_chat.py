@@ -42,7 +42,7 @@ from whyloop.values.text import shortened
 
 NAME = "openai-chat"
 
-Signature = Mapping[str, Any]  # Fields of a tool call that go back with it.
+Signature = Mapping[str, Any]  # Fields of a tool call that are sent back with it.
 
 FINISH_REASONS = {
     "stop": FinishReason.STOP,
@@ -114,7 +114,7 @@ def message_document(message: Message, quirks: frozenset[str] = frozenset()) -> 
         return {"role": "tool", "tool_call_id": call_id, "content": message.model_text}
     if message.is_assistant:
         return _assistant(message, quirks)
-    # Such a host knows no developer: after the beginning, the application's messages are the user's.
+    # Such a host has no developer role: after the beginning, the application's messages become the user's.
     role = "user" if message.is_developer and "no_developer" in quirks else str(message.role)
     return {"role": role, "content": _content(message.content)}
 
@@ -124,7 +124,7 @@ def _system(content: Any) -> bytes:
 
 
 def _id(call_id: str, quirks: frozenset[str]) -> str:
-    """Return a call's id as the host wants it, for the call and for its result."""
+    """Return a call's id in the host's form, for the call and for its result."""
     if "short_ids" not in quirks or re.fullmatch(r"[A-Za-z0-9]{9}", call_id):
         return call_id
     return hashlib.sha256(call_id.encode()).hexdigest()[:9]
@@ -134,8 +134,8 @@ def _assistant(message: Message, quirks: frozenset[str]) -> dict[str, Any]:
     extras = {} if "no_extras" in quirks else message.extras.get(NAME, {})
     document: dict[str, Any] = {"role": "assistant", "content": message.model_text or None}
     document |= {key: extras[key] for key in _SENT_BACK if key in extras}
-    # Hosts that show reasoning want it back with the calls that it led to. Some want it with every message
-    # as soon as there are tools, also from models that had none; others refuse it elsewhere.
+    # Hosts that show reasoning require it back with the calls that it led to. Some require it with every
+    # message as soon as there are tools, even from models without reasoning; others refuse it elsewhere.
     if "reasoning_back" in quirks:
         document["reasoning_content"] = extras.get("reasoning_content", "")
     elif message.tool_calls and "reasoning_content" in extras:
@@ -258,12 +258,12 @@ def _signature(call: Mapping[str, Any]) -> Signature:
 
 
 def _older_calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the one call that a message had before there were several."""
+    """Return the call in the older field for a single function call."""
     return [{"function": message["function_call"]}] if message.get("function_call") else []
 
 
 def _texts(content: Any) -> tuple[str, str]:
-    """Return the text and the thought in a string, in None, or in a list of parts."""
+    """Return the text and the reasoning in a string, None or a list of parts."""
     if content is None:
         return "", ""
     if isinstance(content, str):
@@ -285,7 +285,7 @@ def _reasoning(message: Mapping[str, Any]) -> str:
 
 
 class ChatStream(StreamReader):
-    """Reads the chunks of one completion; arguments of tools are never shown."""
+    """A reader of the chunks of one completion; it never shows tool arguments."""
 
     ends_with_done = True
 
@@ -304,7 +304,7 @@ class ChatStream(StreamReader):
             if document.get(key):
                 self._document[key] = document[key]
         for choice in document.get("choices") or ():
-            if not choice.get("index"):  # Of several answers only the first was asked for.
+            if not choice.get("index"):  # Only the first of several answers counts.
                 return self._take_choice(choice)
         return ()
 
@@ -324,7 +324,7 @@ class ChatStream(StreamReader):
         self._finish_reason = choice.get("finish_reason") or self._finish_reason
         delta = choice.get("delta") or choice.get("message") or {}
         if len(delta) == 1 and type(text := delta.get("content")) is str:
-            # Nearly every chunk is only text: it takes 5 µs instead of 6.
+            # A shortcut for chunks with only text, which most are: 5 µs instead of 6.
             self._text.append(text)
             return (TextDelta(text),) if text else ()
         self._take_extras(delta)
@@ -347,7 +347,7 @@ class ChatStream(StreamReader):
         return deltas
 
     def _take_extras(self, delta: Mapping[str, Any]) -> None:
-        """Take the fields that are neither text nor calls."""
+        """Keep the fields that are neither text nor calls."""
         for detail in delta.get("reasoning_details") or ():
             known = self._details.setdefault((detail.get("type"), detail.get("index")), {})
             for key, value in detail.items():
@@ -384,7 +384,7 @@ class _PartialCalls:
         """Return the call that a piece belongs to; None if it begins one."""
         call_id, name = piece.get("id"), (piece.get("function") or {}).get("name")
         if call_id and (same := [call for call in self._calls if call.id == call_id]):
-            # One id for two indexes is a host that repeats itself, not one call.
+            # One id with two indexes is not one call: the host repeats ids.
             return same[0] if index is None or self._latest.get(index) is same[0] else None
         candidate = self._latest.get(index)
         if candidate is None and index is None and self._calls:
@@ -395,7 +395,7 @@ class _PartialCalls:
 
 
 class _PartialCall:
-    """One call, as far as it has arrived."""
+    """The part of one call that has arrived."""
 
     def __init__(self) -> None:
         self.id = ""

@@ -1,6 +1,6 @@
-"""From a name like "openai:gpt-5" to a model: the presets of hosts, and `load`.
+"""Presets of hosts, and `load`, which returns a model for a name like "openai:gpt-5".
 
-A host is a `Preset`: its address, the variable with its key, and its known habits (`QUIRKS`).
+A `Preset` has a host's address, the variable with its key, and its known quirks (`QUIRKS`).
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class Preset(Struct, frozen=True):
     """A host and how to reach it."""
 
     api: str
-    """The API that it speaks."""
+    """The API that it uses."""
     base_url: str | None
     """Its address; None if every account has its own."""
     key: str | None = None
     """The variable with the key; a host without one runs on your own machine and needs no key."""
     quirks: frozenset[str] = frozenset()
-    """Its known habits, of `QUIRKS`."""
+    """Its known quirks, from `QUIRKS`."""
     address_variable: str | None = None
-    """The variable with the address, where every account has its own."""
+    """The variable with the address, if every account has its own."""
     key_header: str | None = None
-    """The header for the key, where it is not that of the API."""
+    """The header for the key, if it differs from that of the API."""
 
 
 QUIRKS = {
@@ -59,7 +59,7 @@ QUIRKS = {
     "no_tool_choice": "knows no tool choice: a request that must not lead to a call has no tools",
     "reasoning_back": "requires reasoning_content with every assistant message",
 }
-"""The known habits of hosts that differ from others with the same API."""
+"""The known differences of hosts from others with the same API."""
 
 _OLD = frozenset({"max_tokens", "no_developer"})
 # A server that makes an answer fit a grammar cannot let the model call a tool instead.
@@ -173,13 +173,13 @@ def load(
     prices: Price | Mapping[str, Price] | None = None,
     **extra: Any,
 ) -> HttpModel:
-    """Return the model with a name like "openai:gpt-5"; refuse a missing key now.
+    """Return the model with a name like "openai:gpt-5"; raise if its key is missing.
 
-    "local" is a small real model that is served on this machine, from now to the end of the process.
+    "local" is a small real model on this machine, which runs until the process ends.
 
     Args:
         name: The name of the host and of the model, with a colon between them; or "local".
-        base_url: Another address of the API. Default: that of the host.
+        base_url: The address of the API. Default: that of the host.
         api_key: The key. Default: the host's own environment variable, such as OPENAI_API_KEY.
         headers: More headers for each request. Default: none.
         timeout: The seconds within which an answer must be complete. Default: 120.
@@ -190,8 +190,9 @@ def load(
         parallel_tool_calls: Whether the model may ask for several calls at once. Default: that of the host.
         response_format: The form of the answer, as the host's API takes it. Default: none.
         stream: False to receive each answer in one piece. Default: True.
-        quirks: More habits of the host, of `whyloop.models.presets.QUIRKS`. Default: those of its preset.
-        prices: The price of the model, or a mapping with it by name. Default: the list of `whyloop[prices]`.
+        quirks: More quirks of the host, from `whyloop.models.presets.QUIRKS`. Default: those of its preset.
+        prices: The price of the model, or a mapping of prices by model. Default: the list of
+            `whyloop[prices]`.
         **extra: More fields for each request, as they are; `tools` are added to those of the agent.
     """
     if name == LOCAL:
@@ -282,13 +283,13 @@ def _check_options(temperature: object, max_tokens: object, tool_choice: object)
 
 
 def _schema(given: object) -> Mapping[str, Any] | None:
-    """Return the JSON schema in a response format, also out of OpenAI's wrapping."""
+    """Return the JSON schema in a response format, without OpenAI's wrapping."""
     if given is None:
         return None
     if isinstance(given, Mapping) and given.get("type") == "json_schema":
         inner = given.get("json_schema", given)  # The responses API has it without the inner wrapping.
         given = inner.get("schema") if isinstance(inner, Mapping) else None
-    # These are types of an API, and not of a schema.
+    # These are types of an API, not of a schema.
     if not isinstance(given, Mapping) or given.get("type") in ("json_object", "json_schema", "text"):
         raise ConfigurationError(
             f"invalid response_format {shortened(repr(given), 80)}: use the JSON schema of the answer"
@@ -297,7 +298,7 @@ def _schema(given: object) -> Mapping[str, Any] | None:
 
 
 def _check_names(extra: Mapping[str, Any], quirks: Iterable[str]) -> None:
-    """Refuse an option that is spelt almost like a known one, and an unknown quirk."""
+    """Refuse a misspelt option and an unknown quirk."""
     known = [*(load.__kwdefaults__ or ()), *_PROVIDER_OPTIONS]
     for name in extra:
         alike = get_close_matches(name, known, 1, 0.85)
@@ -387,7 +388,7 @@ def _path_of(address: str) -> str:
 
 
 def _key(provider: str, preset: Preset, given: str | None, *, own_address: bool) -> str | None:
-    """Return the key for a host, given or in a variable; None if it needs none."""
+    """Return the key for a host, from the option or a variable; None if not needed."""
     names = (preset.key, _ALSO.get(preset.key)) if preset.key else ()
     kept = next((found for name in names if name and (found := os.environ.get(name))), "")
     key = (given or kept).strip()

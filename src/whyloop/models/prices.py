@@ -2,7 +2,7 @@
 
 `pip install "whyloop[prices]"` installs the list. It knows the hosts by their addresses, the prices of each
 model over time, and what depends on the request: cached input, cache writes, the length of the prompt, the
-service tier. A host or a model that is not in it has no price: its cost is unknown, and not zero.
+service tier. A host or a model that is not in it has no price: its cost is unknown, not zero.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PriceList:
 
     @classmethod
     def open(cls, url: str) -> PriceList | None:
-        """Return the list for the host of an address; None if there is none to look into."""
+        """Return the price list for the host of an address; None if there is none."""
         host = urlsplit(url).hostname or ""
         if host in ("localhost", "::1") or host.startswith("127."):
             return None
@@ -45,7 +45,7 @@ class PriceList:
         usage = response.usage
         if not usage.reported:
             return None
-        # A host answers with the exact name of the model; one that was deployed under another has both.
+        # A host answers with the exact name of the model; a deployment has a second name.
         reported = response.source.model if response.source else None
         for name in dict.fromkeys([reported, model]):
             if name:
@@ -53,7 +53,7 @@ class PriceList:
                     return self._price(name, usage, response.billing)
                 except LookupError:
                     continue
-                except Exception as error:  # A list that is wrong or has changed breaks no run.
+                except Exception as error:  # An error in the list must not break a run.
                     _log.warning("no price for model %s: the price list failed: %s", name, repr(error))
                     return None
         return None
@@ -73,13 +73,13 @@ class PriceList:
             genai_request_timestamp=datetime.now(UTC),
             price_context={key: text for key, text in billing.items() if isinstance(text, str)},
         )
-        # An entry may name a model and not its price.
+        # An entry may have a model without a price.
         is_priced = priced.model_price.input_mtok is not None and priced.model_price.output_mtok is not None
         return plain(priced.total_price) if is_priced else None
 
 
 def is_installed() -> bool:
-    """Return whether there is a price list."""
+    """Return whether a price list is installed."""
     return _import_list() is not None
 
 
@@ -116,7 +116,7 @@ Counted = Mapping[str, Any]
 Billing = dict[str, int | str]
 """The facts besides tokens that a price depends on, under the names of the price list."""
 
-# The names that hosts have for the part of a prompt that was in their cache.
+# The names that hosts use for the cached part of a prompt.
 _CACHED = ("prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens")
 
 
@@ -124,7 +124,7 @@ _CACHED = ("prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens")
 
 
 def chat_usage(document: Counted) -> Usage:
-    """Return the tokens, from wherever this host counts them."""
+    """Return the tokens; hosts count them in different fields."""
     counted = document.get("usage") or (document.get("x_groq") or {}).get("usage") or {}
     counted = counted if isinstance(counted, dict) else {}
     prompt = counted.get("prompt_tokens_details") or {}
@@ -149,7 +149,7 @@ def chat_billing(document: Counted) -> Billing:
 def _reported_cost(counted: Counted) -> Decimal | None:
     """Return the dollars that OpenRouter reports.
 
-    This is its price, and the host's if you pay that one too.
+    This is its own price, plus the host's price if you pay both.
     """
     details = counted.get("cost_details")
     if not isinstance(details, dict):
@@ -250,7 +250,8 @@ def _usage(
 ) -> Usage:
     """Return the tokens; a total above its parts includes reasoning.
 
-    No answer takes no tokens at all: a host that counts none does not report its usage, which is unknown.
+    Every answer takes some tokens: if a host counts none, it does not report the usage, which is then
+    unknown.
     """
     thoughts, hidden = token_count(reasoning), token_count(total) - prompt - answer
     if hidden > 0:

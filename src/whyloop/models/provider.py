@@ -1,7 +1,7 @@
 """The API of a provider as the client sees it, and the helpers that all share.
 
-A provider API is a `ProviderApi`: pure functions between our values and its bytes. Each has a module of its
-own; `presets.py` says which host speaks which.
+A provider API is a `ProviderApi`: pure functions between our values and its bytes. Each has its own module;
+`presets.py` says which host uses which.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from whyloop.values.model import Delta, ModelRequest, ModelResponse
 ToolChoice = Literal["auto", "none", "required"] | str
 """`auto`, `none`, `required`, or the name of the one tool that must be called."""
 
-# An answer in another form than its API promises leads to one of these.
+# Reading an answer that does not follow its API raises one of these.
 _MISREAD = (KeyError, IndexError, TypeError, AttributeError, ValueError)
 
 
@@ -41,7 +41,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     """The randomness of an answer; None leaves it to the provider."""
     max_tokens: int | None = None
-    """The longest answer; None leaves it to the provider."""
+    """The maximum length of an answer; None leaves it to the provider."""
     tool_choice: ToolChoice | None = None
     """Which tools the model may or must call; None leaves it to the provider."""
     parallel_tool_calls: bool | None = None
@@ -49,12 +49,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     response_format: Mapping[str, Any] | None = None
     """A JSON schema that the answer must fit."""
     extra: Mapping[str, Any] = {}
-    """Fields for this provider alone; they go into every request as they are."""
+    """Fields only for this provider, which are sent with every request unchanged."""
     quirks: frozenset[str] = frozenset()
     """The known habits of the host; `presets.py` lists them."""
 
 
-# The names of options that `tool_choice` and `max_tokens` stand for, where a caller gave them as they are.
+# The provider's own names for `tool_choice` and `max_tokens`, which a caller may have used.
 _OWN_OPTIONS = ("tool_choice", "toolConfig", "max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
@@ -82,7 +82,7 @@ def settings_for(request: ModelRequest, settings: Settings) -> tuple[ModelReques
 
 
 def thinking_tokens(extra: Mapping[str, Any]) -> int:
-    """Return the budget for thinking: it counts as output, and must leave room."""
+    """Return the budget for thinking, which counts as output and must leave room."""
     thinking = extra.get("thinking")
     budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
     return budget if isinstance(budget, int) else 0
@@ -123,17 +123,17 @@ class ProviderApi(ABC):
 
 
 class StreamReader(ABC):
-    """Puts a streamed response together, event by event."""
+    """A reader that assembles a streamed response from its events."""
 
     ends_with_done: ClassVar[bool] = False
-    """Whether "[DONE]" is the end of a stream of this API; some hosts send it with any API."""
+    """Whether "[DONE]" ends a stream of this API; some hosts send it with any API."""
 
     def __init__(self) -> None:
         self.ended = False
         """True after the last event; some hosts leave the connection open after it."""
 
     def read(self, event: str, data: bytes) -> Iterable[Delta]:
-        """Take one server-sent event; return the pieces of text and reasoning in it."""
+        """Read one server-sent event; return the pieces of text and reasoning in it."""
         if data == b"[DONE]":
             self.ended = self.ended or self.ends_with_done
             return ()
@@ -158,7 +158,7 @@ class StreamReader(ABC):
 
     @abstractmethod
     def take(self, kind: str, document: dict[str, Any]) -> Iterable[Delta]:
-        """Take the document of an event; return the pieces of text and reasoning in it."""
+        """Read the document of an event; return the pieces of text and reasoning in it."""
 
     @abstractmethod
     def complete(self) -> ModelResponse | None:
@@ -183,7 +183,7 @@ class EncodedMessages:
 
     Messages are frozen and a history only grows, so a message is encoded once for each variant of an API:
     a request with 200 messages takes 30 µs instead of 440.
-    The oldest are dropped when there is too much; a very large one, a picture, is not kept at all.
+    The oldest are dropped when the cache is full; a very large one, such as an image, is not kept.
     """
 
     MOST_BYTES = 64 * 1024 * 1024
@@ -194,7 +194,7 @@ class EncodedMessages:
         self._most = most
         self._size = 0
         self._lock = threading.Lock()
-        # The message is kept beside its bytes: an identity means something only while it is alive.
+        # The message is kept with its bytes: its identity is only valid while it exists.
         self._kept: dict[Hashable, dict[int, tuple[Message, bytes]]] = {}
 
     def of(self, messages: Iterable[Message], variant: Hashable = None) -> list[bytes]:
@@ -246,7 +246,7 @@ def json_document(data: bytes, what: str) -> Any:
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         problem = error
     try:
-        # Half of a character, cut between two pieces of a stream, is JSON to some and not to others.
+        # Parsers differ about half a character, cut between two pieces of a stream.
         return json.loads(data) if b"\\ud" in data.lower() else _refuse(what, data, problem)
     except (ValueError, RecursionError):
         return _refuse(what, data, problem)
@@ -319,7 +319,7 @@ def media_label(media_type: object) -> str:
 
 
 def media_of(part: ImagePart | FilePart) -> tuple[str, str | None]:
-    """Return the media type and the base64 of a part; None if it is only an address."""
+    """Return the media type and the base64 of a part; None if it is only a URL."""
     media_type, data = part.media_type, part.data
     if part.url is not None and part.url.startswith("data:"):
         head, _, data = part.url.partition(",")
@@ -340,7 +340,7 @@ def _type_of(data: str) -> str | None:
 
 
 def data_url(part: ImagePart | FilePart) -> str:
-    """Return the address of an image or a file; its own bytes as a data: address."""
+    """Return the URL of an image or a file; its bytes become a data: URL."""
     media_type, data = media_of(part)
     if data is None:
         return part.url or ""

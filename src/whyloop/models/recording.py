@@ -1,7 +1,7 @@
 """Record the answers of a model, and replay them without a network.
 
-A recording is a file of JSON lines, one exchange a line: the request, the pieces of the answer as they came,
-and the answer or the error that ended it. Secrets are removed before it is written.
+A recording is a JSON Lines file with one exchange on each line: the request, the pieces of the answer as they
+arrived, and the answer or the error that ended it. Secrets are removed before it is written.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ class Exchange(Struct, frozen=True, omit_defaults=True):
 
 
 class RecordingModel:
-    """Passes requests to another model and records its answers in a new file.
+    """A model that passes requests to another one and records the exchanges.
 
-    Keys of the model, the `secrets` that you name, and everything that looks like a credential are left out.
+    The model's keys, your `secrets`, and text that looks like a credential are removed.
 
     Args:
         inner: The model that answers.
-        path: The file to write; an existing one is replaced.
+        path: The file to write; an existing file is replaced.
         secrets: Texts that must not be recorded. Default: none but the model's keys.
     """
 
@@ -142,27 +142,27 @@ class RecordingModel:
             error,
             request.output.name if request.output else None,
         )
-        # Text by text, and not as JSON: there, the n of an escaped line end is right before a key.
+        # Text by text, not as JSON, where the n of an escaped line end precedes a key.
         document = cleaned(msgspec.json.decode(msgspec.json.encode(exchange)), self.secrets)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(_as_json(document) + "\n")
 
     def _safe(self, chunks: list[str]) -> list[str]:
-        """Return the pieces as they came, or as one without the secrets across them."""
+        """Return the pieces as they arrived, or joined, if a secret spans several."""
         whole = "".join(chunks)
         safe = without_secrets(whole, self.secrets)
         return chunks if safe == whole else [safe]
 
 
 class ReplayModel:
-    """Answers from a recording; a request that is not in it is a `ScriptError`.
+    """A model that answers from a recording; an unknown request is a `ScriptError`.
 
-    Each exchange is used once. Equal requests get their answers in the order in which they were recorded;
-    sessions that ran at the same time may be replayed in any order.
+    Each exchange is used once. Equal requests get their answers in recorded order; sessions that ran at the
+    same time may be replayed in any order.
 
     Args:
         path: The recording.
-        secrets: The texts that were left out when it was made. Default: none.
+        secrets: The texts that were removed from the recording. Default: none.
     """
 
     def __init__(self, path: str | Path, *, secrets: Iterable[str] = ()) -> None:
@@ -241,7 +241,7 @@ def _recorded(error: Exception) -> RecordedError:
     if not isinstance(error, ModelError):
         kind = TimeoutError if isinstance(error, TimeoutError) else type(error)
         return RecordedError(kind.__name__, str(error))
-    # A model may raise a subclass of its own; the nearest class of ours can be raised again.
+    # A model may raise its own subclass; the nearest class of ours is raised instead.
     name = next(kind.__name__ for kind in type(error).__mro__ if hasattr(errors, kind.__name__))
     return RecordedError(name, str(error), error.status, error.request_id, error.retry_after, error.retryable)
 

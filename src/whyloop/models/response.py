@@ -27,7 +27,7 @@ from whyloop.values.text import shortened
 if TYPE_CHECKING:
     from whyloop.models.provider import ProviderApi
 
-# Far more than any answer, and little enough for one that never ends to do no harm.
+# Far more than any answer needs, but little enough to stop one that never ends.
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 
 _DOCUMENT_STARTS = (b"{", b"[", b"<")
@@ -36,7 +36,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class ResponseBody:
-    """Reads one body; its first bytes decide, since content types are often wrong."""
+    """A reader of one body; its first bytes decide, since content types are often wrong."""
 
     def __init__(
         self, api: ProviderApi, content_type: str, *, schema: Mapping[str, Any] | None = None
@@ -52,7 +52,7 @@ class ResponseBody:
         self.ended = False
 
     def feed(self, chunk: bytes) -> list[Delta]:
-        """Take some bytes; return the text and the reasoning that they add."""
+        """Read some bytes; return the text and the reasoning that they add."""
         self._size += len(chunk)
         if self._size > MAX_RESPONSE_BYTES:
             raise ResponseValidationError(f"the response is longer than {MAX_RESPONSE_BYTES:,} bytes")
@@ -60,12 +60,12 @@ class ResponseBody:
             self._streams = not start.startswith(_DOCUMENT_STARTS)
         if self._streams is not False and (b"\n" in chunk or b"\r" in chunk):
             return self._read(self._parser.feed(self._take_waiting() + chunk))
-        # Part of a document, or of a line whose end is still to come: read once, when it is complete.
+        # Part of a document, or of an unfinished line: read once, when it is complete.
         self._waiting.append(chunk)
         return []
 
     def finish(self) -> list[Delta | ModelResponse]:
-        """Return what did not arrive in pieces, and last the complete response."""
+        """Return the pieces that are left, and last the complete response."""
         rest = self._take_waiting()
         deltas: list[Delta] = []
         if self._streams is False and not rest.lstrip().startswith(_EVENT_STARTS):
@@ -131,7 +131,7 @@ class ServerEvent(NamedTuple):
 
 
 class EventParser:
-    """Reads server-sent events from chunks of bytes that end anywhere.
+    """A parser of server-sent events from chunks of bytes, which may end anywhere.
 
     Lines end with LF, CR LF or CR; comments, ids and retry times are ignored; data of several lines is
     joined with LF, as the standard says.
@@ -190,7 +190,7 @@ class EventParser:
 
 # Errors
 
-# The statuses of errors that come without one inside a stream.
+# The statuses of errors inside a stream, which have none.
 _STATUS_OF_TYPE = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -202,7 +202,7 @@ _STATUS_OF_TYPE = {
 _KINDS = {ErrorType.RATE_LIMIT: RateLimitError, ErrorType.TIMEOUT: RequestTimeoutError}
 _DELAY = re.compile(r"^(\d+(?:\.\d+)?)s$")
 _REQUEST_IDS = ("x-request-id", "request-id", "x-goog-request-id", "cf-ray")
-_MAX_LENGTH = 100_000  # Of a message before it is shortened.
+_MAX_LENGTH = 100_000  # The length of a message before it is shortened.
 
 
 def http_error(
@@ -213,7 +213,7 @@ def http_error(
     Header names are in lower case.
     """
     document = _decoded(body)
-    # Secrets are removed before anything is cut: half a key would not be found, and is still half a key.
+    # Secrets are removed before anything is cut: half a key would not be recognized.
     message = shortened(without_secrets(_message(document), secrets), 500)
     page = shortened(without_secrets(body.decode("utf-8", "replace"), secrets), 300)
     request_id, retry_after = request_id_in(headers), retry_after_seconds(headers)
@@ -229,7 +229,7 @@ def http_error(
 
 
 def stream_error(document: Any) -> ModelError:
-    """Return the error for a failure that is reported inside a stream that began well.
+    """Return the error for a failure reported inside a stream.
 
     Its message is complete: the client removes the secrets and then shortens it.
     """
@@ -252,7 +252,7 @@ def request_id_in(headers: Mapping[str, str]) -> str | None:
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
-    """Return how long the provider asks to wait, in whichever unit it says so."""
+    """Return the seconds that the provider asks to wait, from any unit."""
     milliseconds = duration_from(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
@@ -263,7 +263,7 @@ def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
     until = _date(value)
     if until is None:
         return None
-    # The provider's own date, if it sends one, spares us the difference between two clocks.
+    # With the provider's own date, a difference between the clocks does not matter.
     now = _date(headers.get("date")) or datetime.now(UTC)
     return max(0.0, (until - now).total_seconds())
 
@@ -288,7 +288,7 @@ def _decoded(body: bytes) -> Any:
 
 
 def _error_in(document: Any) -> Any:
-    """Return the error object, wherever this provider puts it."""
+    """Return the error object; each provider puts it elsewhere."""
     if isinstance(document, list):
         document = document[0] if document else None
     if not isinstance(document, dict):
@@ -329,7 +329,7 @@ def _status_in(document: Any) -> int | None:
 
 
 def _request_id(document: Any) -> str | None:
-    """Return the provider's id of this request, where it is beside the error."""
+    """Return the provider's id of this request, if it is next to the error."""
     request_id = document.get("request_id") if isinstance(document, dict) else None
     return request_id if isinstance(request_id, str) else None
 

@@ -1,4 +1,4 @@
-"""Removing keys and tokens from text before it is kept or shown."""
+"""Removal of keys and tokens from text before it is kept or shown."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def without_cut_secrets(text: str, known: Iterable[str]) -> str:
 
 
 def cleaned(value: Any, known: Iterable[str] = ()) -> Any:
-    """Return a JSON document without secrets, by their form and by their name."""
+    """Return a JSON document without secrets, found by their form or their name."""
     return DEFAULT_REDACTION.data(_data_without_known(value, tuple(known)))
 
 
 def header_secrets(headers: Mapping[str, str]) -> list[str]:
-    """Return the values of headers that are secret by their name."""
+    """Return the values of headers whose names mark them as secret."""
     values = [value for name, value in headers.items() if _SECRET_HEADER.search(name)]
     return [secret for value in values if len(secret := value.removeprefix("Bearer ")) >= _SHORTEST]
 

@@ -30,9 +30,9 @@ _GOOGLE = frozenset(
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 
-# The models of OpenAI that are older than schemas for answers.
+# The models of OpenAI from before schemas for answers.
 _OLD_GPT = re.compile(r"gpt-3\.5|gpt-4(?![.\w])|gpt-4o-2024-05-13|o1-(?:mini|preview)")
-# The models of Anthropic that take them: not those before Opus 4.1 and Sonnet 4.5.
+# The models of Anthropic that support schemas: since Opus 4.1 and Sonnet 4.5.
 _CLAUDE = re.compile(r"claude-(?!\d|instant|(?:sonnet|opus)-4(?:-0|-2025|@|$))")
 # Older models of Google refuse a schema together with tools.
 _GEMINI_WITH_TOOLS = re.compile(r"gemini-(?:[3-9]|\d\d)")
@@ -63,7 +63,7 @@ def _takes_schema(api: str, model: str, schema: Mapping[str, Any], *, with_tools
 
 
 def schema_format(request: ModelRequest, settings: Settings) -> dict[str, Any] | None:
-    """Return the form of the answer as OpenAI takes it; None for text."""
+    """Return the form of the answer for OpenAI; None for text."""
     if request.output is not None:
         strict = strict_schema(request.output.schema)
         schema = request.output.schema if strict is None else strict
@@ -76,7 +76,7 @@ def schema_format(request: ModelRequest, settings: Settings) -> dict[str, Any] |
 
 
 def enforced_schema(request: ModelRequest, settings: Settings) -> Mapping[str, Any] | None:
-    """Return the schema of the answer as Anthropic takes it; None for text."""
+    """Return the schema of the answer for Anthropic; None for text."""
     if request.output is not None:
         return strict_schema(request.output.schema)
     return settings.response_format
@@ -96,7 +96,7 @@ def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def is_recursive(schema: Mapping[str, Any]) -> bool:
-    """Return whether a definition of a schema refers to itself, also through others."""
+    """Return whether a definition refers to itself, directly or through others."""
     definitions = schema.get("$defs", {})
     found = {name: _references(part) for name, part in definitions.items()}
     for _ in found:
@@ -132,7 +132,7 @@ def _strict(schema: Any) -> dict[str, Any]:
 
 
 def google_schema(schema: Any) -> Any:
-    """Return a schema with the keywords alone that Gemini knows."""
+    """Return a schema with only the keywords that Gemini knows."""
     if isinstance(schema, list):
         return [google_schema(item) for item in schema]
     if not isinstance(schema, Mapping):
@@ -160,7 +160,7 @@ def _described(known: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, An
         bounds = {key: schema[key] for key in schema if key in unknown}
         texts = [known.get("description", ""), f"({encoding.json_text(bounds)[1:-1]})"]
         known["description"] = " ".join(filter(None, texts))
-    if "$ref" in known and len(known) > 1:  # Beside a reference nothing else is allowed.
+    if "$ref" in known and len(known) > 1:  # Nothing else is allowed next to a reference.
         return {"anyOf": [{"$ref": known.pop("$ref")}], **known}
     return known
 
