@@ -1,4 +1,4 @@
-"""Continue sessions automatically: after a crash, and once all their questions are decided."""
+"""Recovery: sessions continue automatically after a crash, or once their questions are decided."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ SECONDS_AFTER_ERROR = 30.0
 
 AnyAgent = Agent[Any, Any]
 Agents = Mapping[str, AnyAgent] | Callable[[Summary], AnyAgent | Awaitable[AnyAgent | None] | None]
-"""The agents by name, or a function that finds the agent of a session; None leaves it alone."""
+"""The agents by name, or a function that returns a session's agent, or None to leave the session alone."""
 
 _log = Logger()
 
-# Another runner was faster, or nothing is left to do: both count as done.
+# Another runner was faster, or nothing is left to do: in both cases, the session is done.
 _NOT_OURS = (ConflictError, LeaseLostError, NotResumableError, SessionNotFoundError, SessionRunningError)
 
 
@@ -50,9 +50,9 @@ async def recover(
     Return their ids once their runs have ended.
 
     These are sessions whose runner died, and paused ones whose questions are all decided. Each has one
-    runner: a session that another process continues first is left to it. Calls that may have run ask a
-    person, unless they are idempotent. `deps` is a function that returns the deps for a session's run, by its
-    summary.
+    runner: if another process continues a session first, it is left alone. A person decides about calls that
+    may have run, unless they are idempotent. `deps` is a function that returns the deps for a session's run,
+    by its summary.
 
     Args:
         agents: An agent, a mapping from names to agents, or a function from a session's summary to its agent.
@@ -65,7 +65,8 @@ async def recover(
 
 
 class Recovery:
-    """Look for sessions to continue every second; use it with `async with`, or call `look` yourself.
+    """A task that continues sessions, looking for them every second; use it with `async with`, or call
+    `look`.
 
     Args:
         store: The store.
@@ -134,7 +135,7 @@ class Recovery:
         await self.close()
 
     async def close(self, seconds: float | None = None) -> None:
-        """Stop starting runs, and end each run after its step for another process.
+        """Start no more runs, and end each run after its step for another process.
 
         A run that takes longer than these seconds is cancelled.
 

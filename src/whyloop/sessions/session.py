@@ -45,7 +45,7 @@ from whyloop.wire.journal import entries_of
 LEASE_SECONDS = 30.0
 
 MakeDeps = Callable[[Summary], object | Awaitable[object]]
-"""A function that returns the deps for a run of the session with this summary, plain or async."""
+"""A function, sync or async, that returns the deps for a run of the session with this summary."""
 
 
 async def deps_for(summary: Summary, make: MakeDeps | None) -> Any:
@@ -68,9 +68,9 @@ def refuse_make_deps(make: object) -> None:
 class Session(Generic[D_contra, T_co]):
     """A conversation of an agent with a person or a program, recorded as it happens.
 
-    Only one process runs a session at a time. Each step is in the store before anything builds on it, so
-    another process can continue where this one ended, however it ended. `Session[D, T]` is a conversation of
-    an `Agent[D, T]`.
+    Only one process runs a session at a time. Each step is stored before the next one begins, so another
+    process can continue where this one ended, however it ended. `Session[D, T]` is a conversation of an
+    `Agent[D, T]`.
 
     Args:
         store: The store.
@@ -151,7 +151,7 @@ class Session(Generic[D_contra, T_co]):
         await live(store).take_turn()
         new = partial(create_session, store, agent, agent_id, metadata, key)
         reading = await read_or_create(store, agent_id, new, create=create)
-        # Its types are those of the agent; `cls` alone has none.
+        # Its type parameters are those of the agent; `cls` has none.
         return cls(store, agent, reading, owner, lease_seconds, handlers)  # type: ignore[arg-type, return-value]
 
     # The session as it was last read
@@ -168,7 +168,7 @@ class Session(Generic[D_contra, T_co]):
 
     @property
     def summary(self) -> Summary:
-        """The session as this process last saw it, as lists show it."""
+        """The summary of the session as this process last saw it."""
         return summary_of(self.state)
 
     @property
@@ -192,7 +192,7 @@ class Session(Generic[D_contra, T_co]):
     async def refresh(self) -> AgentState[T_co]:
         """Return the session as it is in the store now, whichever process continued it."""
         reading = await read_session(self.store, self.agent_id, self._reading)
-        if reading.version >= self._reading.version:  # A run or another call may have read more meanwhile.
+        if reading.version >= self._reading.version:  # Other code may have read more.
             self._reading = reading
         return self.state
 
@@ -214,8 +214,8 @@ class Session(Generic[D_contra, T_co]):
     ) -> AgentState[T_co]:
         """Ask the next question, and work on it until the criteria say stop.
 
-        `deps` reach tools, hooks and instructions, and are never stored. `on_event` receives the events
-        meanwhile; with the first one the question is stored.
+        `deps` reach tools, hooks and instructions, and are never stored. `on_event` receives the events of
+        the run; at the first one, the question is stored.
         """
 
         def start(journal: SessionJournal, handlers: Iterable[Handler]) -> Run:
@@ -279,23 +279,23 @@ class Session(Generic[D_contra, T_co]):
         return await self._run(start, on_event)
 
     async def request_stop(self, reason: str) -> bool:
-        """End the session's run, wherever it runs; return False if there was none."""
+        """Stop the session's run in any process; return False if there was none."""
         return await self.store.request_stop(self.agent_id, reason)
 
     async def approve(self, question_id: str, *, by: str = UNNAMED_PERSON) -> AgentState[T_co]:
-        """Let a pending tool call run; `resume` continues."""
+        """Approve a pending tool call; it runs at the next `resume`."""
         await self.store.approve(self.agent_id, question_id, by=by)
         return await self.refresh()
 
     async def deny(self, question_id: str, reason: str = "", *, by: str = UNNAMED_PERSON) -> AgentState[T_co]:
-        """Do not let a pending tool call run; the model is given the reason."""
+        """Deny a pending tool call; the model gets the reason."""
         await self.store.deny(self.agent_id, question_id, reason, by=by)
         return await self.refresh()
 
     async def edit(
         self, question_id: str, arguments: Mapping[str, object], *, by: str = UNNAMED_PERSON
     ) -> AgentState[T_co]:
-        """Let a pending tool call run with other arguments; they must fit its tool."""
+        """Approve a pending tool call with other arguments, which must fit its tool."""
         refuse_edit(self.agent, self.state, question_id, arguments)
         await self.store.edit(self.agent_id, question_id, arguments, by=by)
         return await self.refresh()
@@ -332,11 +332,11 @@ class Session(Generic[D_contra, T_co]):
             if journal is not None:
                 self._reading = Reading(self._reading.summary, journal.state, journal.version)
             if journal is None or not journal.released:
-                with suppress(StoreError):  # A lease that cannot be given back lapses.
+                with suppress(StoreError):  # A lease that cannot be released lapses.
                     await self._give_back(lease)
 
     async def _acquire(self) -> Lease:
-        """Return the lease; a cancellation meanwhile leaves no lease behind."""
+        """Acquire and return the lease; a cancellation leaves no lease behind."""
         work = self.store.acquire(self.agent_id, self.owner, self._lease_seconds)
         if self.store.inline:
             return await work
@@ -351,12 +351,12 @@ class Session(Generic[D_contra, T_co]):
     async def _give_back(self, lease: Lease) -> None:
         reason = await self.store.release(lease)
         if reason is not None and not self.state.status.has_ended:
-            # A stop was requested too late for the run, and not for the session.
+            # The stop request came too late for the run, but not for the session.
             await self.store.request_stop(self.agent_id, reason)
             await self.refresh()
 
     def stop_here(self, reason: str) -> None:
-        """End what this process runs of the session, without asking the store."""
+        """Stop the runs of this session in this process, without asking the store."""
         self.agent.request_stop(reason, agent_id=self.agent_id)
 
     def leave(self) -> None:
@@ -394,7 +394,7 @@ async def read_or_create(
             raise
     try:
         return await new()
-    except SessionExistsError:  # Another process created it at this very moment.
+    except SessionExistsError:  # Another process created it at the same moment.
         return await read_session(store, agent_id)
 
 

@@ -1,4 +1,4 @@
-"""Sessions and stores for programs without an event loop: the same methods, which wait for their result."""
+"""Sessions and stores for programs without an event loop: the same methods, which block until the result."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class EventLoop:
         await self._end.wait()
 
     def wait_for(self, work: Coroutine[Any, Any, R]) -> R:
-        """Return the result of some work; Ctrl-C cancels it and waits for its end."""
+        """Return the result of a coroutine; Ctrl-C cancels it and waits for its end."""
         try:
             self._refuse_misuse()
         except Exception:
@@ -82,7 +82,7 @@ class EventLoop:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            if self.is_closed:  # Or the process was forked: threads stay behind in the parent.
+            if self.is_closed:  # It may also be a fork: threads stay in the parent.
                 raise StoreError("the store is closed, or was opened before a fork: open another") from None
             return
         raise RuntimeError(
@@ -103,11 +103,11 @@ class EventLoop:
 def _waiting(
     method: Callable[Concatenate[Store, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[SyncStore, P], R]:
-    """Return a method that does the same as one of `Store`, and waits for it."""
+    """Return a blocking version of a method of `Store`."""
 
     @wraps(method)
     def call(store: SyncStore, /, *args: P.args, **options: P.kwargs) -> R:
-        # By name: a store may have a method of its own in place of this one.
+        # By name, since a store may override the method.
         asynchronous: Callable[P, Coroutine[Any, Any, R]] = getattr(store.asynchronous, method.__name__)
         return store.loop.wait_for(asynchronous(*args, **options))
 
@@ -174,9 +174,9 @@ class SyncStore:
 
         Args:
             lines: The lines of the file.
-            skip_existing: True to leave out sessions whose ids are in the store. Default: False.
+            skip_existing: True to skip sessions that already exist. Default: False.
         """
-        # Read here: lines that another synchronous store yields cannot be read inside an event loop.
+        # Read here, because lines from another `SyncStore` cannot be read inside an event loop.
         return self.loop.wait_for(self.asynchronous.import_lines(list(lines), skip_existing=skip_existing))
 
     def export(self, *agent_ids: str) -> Iterator[str]:
@@ -228,7 +228,7 @@ class SyncSession(Generic[D_contra, T_co]):
 
     @property
     def summary(self) -> Summary:
-        """The session as this process last saw it, as lists show it."""
+        """The summary of the session as this process last saw it."""
         return self.asynchronous.summary
 
     def history(self) -> tuple[Message, ...]:
@@ -256,21 +256,21 @@ class SyncSession(Generic[D_contra, T_co]):
         return self._loop.wait_for(self.asynchronous.resume(grant=grant, deps=deps, on_event=on_event))
 
     def request_stop(self, reason: str) -> bool:
-        """End the session's run, wherever it runs; return False if there was none."""
+        """Stop the session's run in any process; return False if there was none."""
         return self._loop.wait_for(self.asynchronous.request_stop(reason))
 
     def approve(self, question_id: str, *, by: str = UNNAMED_PERSON) -> AgentState[T_co]:
-        """Let a pending tool call run; `resume` continues."""
+        """Approve a pending tool call; it runs at the next `resume`."""
         return self._loop.wait_for(self.asynchronous.approve(question_id, by=by))
 
     def deny(self, question_id: str, reason: str = "", *, by: str = UNNAMED_PERSON) -> AgentState[T_co]:
-        """Do not let a pending tool call run; the model is given the reason."""
+        """Deny a pending tool call; the model gets the reason."""
         return self._loop.wait_for(self.asynchronous.deny(question_id, reason, by=by))
 
     def edit(
         self, question_id: str, arguments: Mapping[str, object], *, by: str = UNNAMED_PERSON
     ) -> AgentState[T_co]:
-        """Let a pending tool call run with other arguments."""
+        """Approve a pending tool call with other arguments."""
         return self._loop.wait_for(self.asynchronous.edit(question_id, arguments, by=by))
 
 

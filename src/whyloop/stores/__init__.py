@@ -78,16 +78,15 @@ DEFAULT_PATH = "whyloop.db"
 LISTED, BATCH = 1000, 100
 
 _POSTGRES = re.compile(r"postgres(ql)?://", re.IGNORECASE)
-# A letter and a colon is a drive; more letters, or a slash after them, are an address of some kind.
+# One letter and a colon is a drive; more letters, or slashes after the colon, are an address.
 _ADDRESS = re.compile(r"\W*[a-z][a-z0-9+.-]+:|.*://|.*\b(password|host)\s*=", re.IGNORECASE | re.DOTALL)
 
 
 def open_store(address: str | Path | None = None) -> Store:
     """Open the store at an address: the path of a SQLite file, or `postgresql://…`.
 
-    A path that looks like an address of another kind is given as a `pathlib.Path`.
-
-    Without an address, the variable WHYLOOP_STORE decides, else it is the file whyloop.db in this folder.
+    If a path looks like another kind of address, pass it as a `pathlib.Path`. The default is the address in
+    the variable WHYLOOP_STORE, or else the file whyloop.db in this folder.
 
     Args:
         address: The path or the address.
@@ -100,7 +99,7 @@ def open_store(address: str | Path | None = None) -> Store:
 
             return PostgresStore(address)
         if _ADDRESS.match(address):
-            # Only its beginning is in the message, since the rest may contain a password.
+            # The message only has its beginning, since the rest may contain a password.
             begins = shortened(re.split("[:=]", address)[0], 40)
             raise ConfigurationError(
                 f"not the address of a store (it begins with {begins!r}): use the path of a file, or an "
@@ -118,9 +117,9 @@ async def prune(
 ) -> AsyncIterator[tuple[str, ...]]:
     """Delete sessions that ended long ago, oldest first; yield the ids by batch.
 
-    A session is as old as its last change. Only completed, stopped and failed sessions can be pruned: one
-    that runs or is paused is never deleted, nor one whose workflow at an engine may be open. With `dry_run`,
-    one batch names the sessions that would be deleted, and nothing is.
+    A session is as old as its last change. Only completed, stopped and failed sessions can be pruned: a
+    running or paused session is never deleted, nor one whose workflow on an engine may be open. With
+    `dry_run`, the only batch has the sessions that would be deleted, and nothing is deleted.
 
     Args:
         older_than: The age.
@@ -145,7 +144,7 @@ async def prune(
             if not dry_run:
                 await store.delete(agent_id, expected_version=version)
         except (ConflictError, SessionNotFoundError, SessionRunningError, WorkflowOpenError):
-            continue  # It has been continued or deleted meanwhile.
+            continue  # It has been continued or deleted in the meantime.
         batch.append(agent_id)
         if len(batch) == BATCH and not dry_run:
             yield tuple(batch)

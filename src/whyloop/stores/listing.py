@@ -62,7 +62,7 @@ def tallies_of(summaries: Iterable[Summary], since: datetime) -> tuple[Tally, ..
 
 
 class Listing(Struct, frozen=True, gc=False):
-    """The columns by which a database lists a session: its summary, some fields of it, and its labels.
+    """The columns with which a database lists a session: its summary, some of its fields, and its labels.
 
     A session has one label for each condition that it meets. A label is 64 bits of a fingerprint, so that
     text of any length fits into an index.
@@ -127,7 +127,7 @@ def labels_of(summary: Summary) -> list[int]:
 
 
 def wanted_labels(wanted: SessionFilter) -> list[int]:
-    """Return the labels that a session must have to be found, at least one."""
+    """Return the labels, at least one, that a session must have to be found."""
     return _labels(wanted, wanted.metadata.items()) or [_known_label("session")]
 
 
@@ -145,7 +145,8 @@ def _label(*condition: object) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-# Statuses, reasons, rules and agents are few: it saves 1 µs for each label. Values of metadata are many.
+# There are few statuses, reasons, rules and agents, so caching saves 1 µs for each label. Metadata has many
+# values.
 _known_label = lru_cache(maxsize=200)(_label)
 
 
@@ -165,7 +166,7 @@ def cursor_of(summary: Summary) -> str:
 
 
 def position(cursor: str) -> tuple[datetime, str]:
-    """Return when the last session of the page before was started, in UTC, and its id."""
+    """Return when the last session of the previous page started, in UTC, and its id."""
     try:
         padded = cursor.encode() + b"=" * (-len(cursor) % 4)
         written, agent_id = msgspec.json.decode(urlsafe_b64decode(padded), type=tuple[str, str])
@@ -185,7 +186,7 @@ def position(cursor: str) -> tuple[datetime, str]:
 LONGEST_TITLE = 80
 LONGEST_REASON = 300
 MOST_MARKS = 24
-# A query is right before the first step of its execution, but for a note or two.
+# A query comes right before the first step of its execution, except for a note or two.
 _LOOK_BACK = 8
 
 _IS_USER = attrgetter("is_user")
@@ -194,7 +195,7 @@ _ALLOW_STOP = ContinuationDecision.ALLOW_STOP
 
 
 def summary_of(state: AgentState) -> Summary:
-    """Return the summary of a state, in the same time for any length."""
+    """Return the summary of a state, in constant time."""
     pending, stop_reason, step_count = state.question_count, state.stop_reason, state.step_count
     first_query, last_query = _queries(state)
     step_marks = _step_marks(state.steps, pending)
@@ -231,9 +232,9 @@ def summary_of(state: AgentState) -> Summary:
 
 
 def is_listed_alike(before: AgentState, after: AgentState) -> bool:
-    """Return whether a list may show a session after a change as before it.
+    """Return whether a list may show a session the same as before a change.
 
-    A step that leaves the status as it is changes no list.
+    A step that does not change the status changes no list.
     """
     return (
         before.status is after.status
@@ -246,7 +247,7 @@ def summary_of_end(state: AgentState, listed: Summary) -> Summary:
     """Return the summary of a session, given only the end of its history.
 
     Args:
-        listed: How the store lists the session, now or later.
+        listed: The summary in the store, of this moment or later.
     """
     found = summary_of(state)
     if not state.messages.start:
@@ -261,7 +262,7 @@ def summary_of_end(state: AgentState, listed: Summary) -> Summary:
 # The text that is searched
 
 LONGEST_SEARCHED = 400
-"""The number of characters of each text that are searched; an id is searched as a whole."""
+"""The number of characters of each text that are searched; ids are searched completely."""
 
 
 def _search_text(summary: Summary, texts: Sequence[str]) -> str:
@@ -269,8 +270,8 @@ def _search_text(summary: Summary, texts: Sequence[str]) -> str:
 
     A client of the server may search, so a search must not find what the client cannot see. Queries and
     answers are part of the chat, which shows them as they are. The reason and the metadata are shown
-    without secrets: those by the default rules are removed here, and a server with rules of its own checks
-    what was found (`can_find`).
+    without secrets: those of the default rules are removed here, and a server with its own rules checks the
+    results (`can_find`).
     """
     lines = [summary.agent_id, *[text[:LONGEST_SEARCHED] for text in texts]]
     searched = [searchable(line)[:LONGEST_ID] if line else "" for line in lines]
@@ -278,12 +279,12 @@ def _search_text(summary: Summary, texts: Sequence[str]) -> str:
 
 
 def _guarded(summary: Summary, redaction: Redaction | None) -> tuple[str, str]:
-    """Return the searched lines of texts that views show without secrets."""
+    """Return the searchable lines of texts that views show without secrets."""
     metadata = _metadata_text(summary.metadata, redaction)
     return _reason_line(summary.reason or "", redaction), searchable(metadata)[:LONGEST_ID]
 
 
-# Most sessions end for one of a few reasons. It saves 8 µs.
+# Most sessions end for one of a few reasons, so caching saves 8 µs.
 @lru_cache(maxsize=200)
 def _reason_line(reason: str, redaction: Redaction | None) -> str:
     return searchable(redacted_cut(reason, redaction))[:LONGEST_ID]
@@ -307,7 +308,7 @@ def _metadata_text(metadata: Mapping[str, Any], redaction: Redaction | None) -> 
 
 
 def can_find(summary: Summary, terms: Sequence[str], redaction: Redaction | None) -> bool:
-    """Return whether each term is in a text that a client sees under these rules.
+    """Return whether each term occurs in a text that a client sees under these rules.
 
     Args:
         summary: A session that a search for these terms has found.
@@ -328,7 +329,7 @@ def _step_limit(outcome: ContinuationOutcome) -> int | None:
 
 
 def _queries(state: AgentState) -> tuple[str, str]:
-    """Return the first and the last query; an empty text for one that was not read."""
+    """Return the first and the last query; empty for one that was not read."""
     taken, messages, steps = state.execution.step_number, state.messages, state.steps
     start, end, first_step = messages.start, messages.length, steps.length - taken
     if steps.start <= first_step < steps.length:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.1
 BEATS_A_LEASE = 3
-STOP_TICKS = 2  # A stop request of another process is seen within 200 ms.
+STOP_TICKS = 2  # A stop request from another process is noticed within 200 ms.
 
 APPENDS_PER_ROUND = 8
 READING_SECONDS = 0.001
@@ -47,7 +47,7 @@ Deliver = Callable[[Sequence[Chunk]], None]
 
 
 class ChunkReceiver(ABC):
-    """Receive the chunks of some sessions that other store objects send, inside `async with`.
+    """A receiver of chunks that other store objects send, for use with `async with`.
 
     Args:
         deliver: The function that takes the chunks.
@@ -67,11 +67,11 @@ class ChunkReceiver(ABC):
     ) -> None: ...
 
     def follow(self, agent_id: str) -> None:
-        """Receive the chunks of this session too, if it is not followed already."""
+        """Receive the chunks of this session too, unless it is already followed."""
         self.followed.add(agent_id)
 
     def unfollow(self, agent_id: str) -> None:
-        """Stop receiving the chunks of this session; without effect if it is not followed."""
+        """Stop receiving the chunks of this session, if it is followed."""
         self.followed.discard(agent_id)
 
     async def catch_up(self) -> None:  # noqa: B027
@@ -104,7 +104,7 @@ class Live:
     """The runs and followers of one store on one event loop."""
 
     def __init__(self, store: Store) -> None:
-        # A store that nothing else refers to is garbage, and its leases are void.
+        # A store without other references is garbage, and its leases are void.
         self._store = ref(store)
         self._runs: dict[int, tuple[Lease, OnStop]] = {}
         self._watchers: dict[str, set[Watcher]] = {}
@@ -119,7 +119,7 @@ class Live:
 
     @contextmanager
     def running(self, lease: Lease, on_stop: OnStop) -> Iterator[None]:
-        """Pass requests to stop on to a run of this process."""
+        """Pass stop requests on to a run of this process."""
         self._runs[lease.token] = (lease, on_stop)
         self._start()
         try:
@@ -128,7 +128,7 @@ class Live:
             self._runs.pop(lease.token, None)
 
     async def take_turn(self, agent_id: str | None = None) -> None:
-        """Wait for a turn to run a session, then send its text before it is recorded."""
+        """Wait for a turn to run a session, then send its text before recording it."""
         await self._turns.take()
         if agent_id in self._unsent_text:
             await self.flush(agent_id)
@@ -291,9 +291,9 @@ class Live:
 
 
 class SessionJournal:
-    """Append what happens to a session as long as this process holds its lease.
+    """The journal of a session, to which its runner appends while it holds the lease.
 
-    The entry that ends the run gives the lease back. `key` goes into the first entry.
+    The entry that ends the run releases the lease. `key` goes into the first entry.
     """
 
     def __init__(
@@ -344,10 +344,10 @@ class SessionJournal:
 
 
 class Heartbeat:
-    """Renew a lease three times in the time that it lasts, and pass stop requests on.
+    """A heartbeat, which renews a lease three times in its period and passes on stop requests.
 
-    Once another runner has the session, the run of this process is cancelled: nothing that it does could
-    be recorded any more.
+    If another runner has the session, the run of this process is cancelled, because it could not record
+    anything.
     """
 
     def __init__(
@@ -380,7 +380,7 @@ class Heartbeat:
 
     @property
     def is_still(self) -> bool:
-        """True once nothing will be renewed any more."""
+        """True once it renews nothing any more."""
         return self._timer.cancelled() and (self._renewing is None or self._renewing.done())
 
     def _wait(self) -> None:
@@ -412,7 +412,7 @@ _live: WeakKeyDictionary[Store, dict[asyncio.AbstractEventLoop, Live]] = WeakKey
 
 
 def live(store: Store) -> Live:
-    """Return what this event loop runs and follows of a store."""
+    """Return the runs and followers of a store on this event loop."""
     loop = asyncio.get_running_loop()
     loops = _live.setdefault(store, {})
     for other in [each for each in loops if each.is_closed()]:
@@ -422,13 +422,13 @@ def live(store: Store) -> Live:
     return loops[loop]
 
 
-# Turns on the event loop: work that is ready all at once does not keep everything else waiting.
+# Turns on the event loop, so that a burst of ready work does not delay everything else.
 
 
 class RunningTurns:
-    """Let a few sessions work in each round of the event loop, in the order in which they ask.
+    """Turns for a few sessions in each round of the event loop, first come, first served.
 
-    With 500 sessions that are all ready, one round would otherwise take 100 ms and more.
+    If 500 sessions were ready at once, one round would otherwise take more than 100 ms.
     """
 
     def __init__(self, per_round: int = APPENDS_PER_ROUND) -> None:
@@ -436,7 +436,7 @@ class RunningTurns:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def take(self) -> None:
-        """Return at once if this round of the event loop has a turn, or else later."""
+        """Return at once if this round of the event loop has a turn left, otherwise later."""
         if self._left == self._per_round:
             asyncio.get_running_loop().call_soon(self._start_round)
         if self._left:
@@ -458,16 +458,16 @@ class RunningTurns:
 
 
 class ReadingTurns:
-    """Share one event loop: after a millisecond of work, the other tasks that are ready wait for two rounds.
+    """Turns of reading tasks on one event loop: after a millisecond of work, the others wait two rounds.
 
-    A task that sleeps until now is ready in the first round only after them.
+    After one round, a task whose sleep has just ended would still run after them.
     """
 
     def __init__(self) -> None:
         self._began: float | None = None
 
     async def take(self) -> None:
-        """Return at once if this round of the event loop has time, or else later."""
+        """Return at once if this round of the event loop has time left, otherwise later."""
         while True:
             now = perf_counter()
             if self._began is None:
@@ -492,7 +492,7 @@ def reading_turns() -> ReadingTurns:
 
 
 async def finish(work: Awaitable[T]) -> T:
-    """Wait for a write to its end, and deliver a cancellation only then."""
+    """Wait until a write has ended, and only then deliver a cancellation."""
     future, cancelled = asyncio.ensure_future(work), None
     while not future.done():
         try:
@@ -502,6 +502,6 @@ async def finish(work: Awaitable[T]) -> T:
         except Exception:
             break  # It is that of the work.
     if cancelled is not None:
-        future.exception()  # Asked for, so that asyncio does not report it as forgotten.
+        future.exception()  # Retrieved, so that asyncio does not report it as never retrieved.
         raise cancelled
     return future.result()

@@ -1,4 +1,4 @@
-"""Sessions in the memory of this process: the contract of a store in its plainest form."""
+"""Sessions in the memory of this process: the simplest implementation of a store."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from whyloop.wire.journal import Checkpoint, Entry
 class MemoryStore(Store):
     """A store for tests, and for sessions that need not outlive the process; any thread may use it.
 
-    A second store `beside` the first one has the same sessions, as if a second process had opened them.
+    A second store with `beside` has the same sessions, as if a second process had opened them.
 
     Args:
         clock: The clock by which leases lapse. Default: that of this machine.
@@ -303,7 +303,7 @@ class MemoryStore(Store):
         return self._clock()
 
     async def close(self) -> None:
-        """Void the leases that this object holds, which is all there is to release."""
+        """Void the leases of this object; there is nothing else to release."""
         self._runner = _Runner()
 
     def _matching(self, wanted: SessionFilter) -> list[_Session]:
@@ -324,7 +324,7 @@ class MemoryStore(Store):
 
 
 class _Runner:
-    """A runner lives as long as its store object is open; then its leases are void."""
+    """A runner, alive while its store object is open; afterwards its leases are void."""
 
 
 class _Shared:
@@ -333,7 +333,7 @@ class _Shared:
     def __init__(self) -> None:
         self.lock = Lock()
         self.sessions: dict[str, _Session] = {}
-        # One count for all sessions: no lease of a deleted one is ever that of its successor.
+        # One counter for all sessions, so that a lease of a deleted one is never valid for its successor.
         self.tokens = count(1)
         self.receivers: list[_Receiver] = []
 
@@ -367,7 +367,7 @@ class _Receiver(ChunkReceiver):
 
 
 class _Held(Struct):
-    """A lease that was not given back, and until when it holds."""
+    """A lease that was not released, and when it expires."""
 
     lease: Lease
     until: datetime
@@ -401,11 +401,11 @@ class _Session(Struct):
             self.keys[key.key] = key.digest, len(self.entries)
 
     def holder(self, now: datetime) -> _Held | None:
-        """Return the lease that has time left, if there is one."""
+        """Return the lease that has not expired, if there is one."""
         return self.held if self.held is not None and self.held.seconds_left(now) else None
 
     def held_with(self, lease: Lease) -> _Held:
-        """Return the lease as it is held, even if it has expired."""
+        """Return this lease as it is held, even if it has expired."""
         if self.held is None or self.held.lease.token != lease.token:
             raise LeaseLostError(self.summary.agent_id, self.held.lease.owner if self.held else None)
         return self.held
@@ -416,13 +416,13 @@ class _Session(Struct):
             raise SessionRunningError(self.summary.agent_id, held.lease.owner, held.seconds_left(now))
 
     def must_have_no_workflow_but(self, *names: str) -> None:
-        """Raise if a workflow is recorded, unless its engine and its id are these."""
+        """Raise if another workflow than this one is recorded."""
         opened = self.opened
         if opened is not None and (opened.engine, opened.workflow) != names:
             raise WorkflowOpenError(opened.agent_id, opened.engine, opened.workflow, opened.token)
 
     def shown(self, now: datetime) -> Summary:
-        """Return the summary with the fields that only the store knows."""
+        """Return the summary with the fields that only a store knows."""
         held, opened = self.holder(now), self.opened
         return replace(
             _copy(self.summary),

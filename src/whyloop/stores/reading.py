@@ -1,9 +1,9 @@
-"""Reading journals: a whole session, the end of one, one version of it, or a stretch from any point on.
+"""Reading journals: a whole session, its end, one of its versions, or the part after any point.
 
 A journal is read, decoded and folded in slices of one or two milliseconds, so that a session of any length
-leaves the event loop responsive. A thread would not help: it holds the interpreter as long.
+leaves the event loop responsive. A thread would not help, because it holds the interpreter for as long.
 
-Copies of sessions are made from their journals: a fork, or the lines of an exported file.
+Copies of sessions are also made from their journals: forks, and the lines of exported files.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from whyloop.wire.journal import (
     state_of,
 )
 
-# The most entries that one query returns, and about how many characters. The first query is careful, and
-# each of the next ones returns at most twice as many as the one before: a page needs few of them.
+# The maximum number of entries that one query returns, and roughly of characters. The first query returns
+# few, since a page needs few, and each further one at most twice as many as the previous one.
 FIRST_READ, ENTRIES_PER_READ, FEWEST_PER_READ, CHARACTERS_PER_READ = 32, 256, 4, 250_000
-# Entries are decoded a few at a time: one call of the decoder cannot be interrupted.
+# Entries are decoded a few at a time, since a call of the decoder cannot be interrupted.
 ENTRIES_PER_DECODING, CHARACTERS_PER_DECODING = 32, 40_000
 # After this time the caller no longer refers to the history.
 FREED_AT_ONCE, FREEING_DELAY_SECONDS = 200, 0.1
 
 
 class Reading(Struct, frozen=True):
-    """A session as far as it was read: how it is listed, the state, and the version of that state."""
+    """The part of a session that was read: its summary, its state, and the version of that state."""
 
     summary: Summary
     state: AgentState
@@ -87,7 +87,7 @@ class ReadsJournals(Protocol):
 
 
 class OneSession:
-    """A session to read, and never another one that gets its id once it is deleted.
+    """A store that only reads one session, not a later one with the same id.
 
     A reader that may see the first may not see the second. Checkpoints do not name their session: each is
     followed by a read that does.
@@ -107,7 +107,7 @@ class OneSession:
 
 
 Plan = Callable[[Reading], Sequence[AnyTransition]]
-"""From a session as it was read to the transitions to record; none if there is nothing to do."""
+"""A function from a session to the transitions to record; none if there is nothing to do."""
 
 
 async def read_session(store: ReadsJournals, agent_id: str, since: Reading | None = None) -> Reading:
@@ -188,8 +188,8 @@ async def entries_after(
 ) -> AsyncGenerator[tuple[JournalEntry, Reading, AgentState], None]:
     """Yield the entries after a reading, with the reading before and the state after.
 
-    `until` is the last version to yield; the newest of this moment if it is not given. Between two entries
-    other tasks get their turns, also for the time that the caller takes.
+    `until` is the last version to yield; by default the newest of this moment. Between two entries, other
+    tasks get their turns, which also covers the time that the caller takes.
     """
     turns = reading_turns()
     async with aclosing(portions_after(store, reading, until)) as portions:
@@ -219,11 +219,10 @@ async def texts_after(
 ) -> AsyncGenerator[tuple[Summary, Sequence[str]], None]:
     """Yield the bodies of the entries after a version, in portions.
 
-    Each portion has the summary of that moment.
-
-    `until` is the last version to yield; the newest of this moment if it is not given. Between two portions
-    other tasks get their turns, also for the time that the caller takes. Without any entry to yield, the
-    session is read too: a checkpoint at that version may be of another session, which has its id now.
+    Each portion has the summary of that moment. `until` is the last version to yield; by default the newest
+    of this moment. Between two portions, other tasks get their turns, which also covers the time that the
+    caller takes. The session is read even if there is no entry to yield, because a checkpoint at that version
+    may belong to a later session with the same id.
     """
     turns, limit = reading_turns(), FIRST_READ if until is None or version < until else 0
     session = OneSession(store, summary.identity)
@@ -266,7 +265,7 @@ def without_history(reading: Reading) -> Reading:
 
 
 def release(state: AgentState) -> None:
-    """Free a long history in slices, once nothing else refers to it.
+    """Free a long history in slices, if nothing else refers to it.
 
     To free 20,000 steps at once takes 50 ms.
     """
@@ -310,7 +309,7 @@ async def _start_before(store: ReadsJournals, agent_id: str, version: int) -> Re
 
 
 async def _fold_on(store: ReadsJournals, reading: Reading, until: int | None = None) -> Reading:
-    """Read what came since, slice by slice, up to a version or to the end."""
+    """Read the new entries in slices, up to a version or to the end."""
     async with aclosing(portions_after(store, reading, until)) as portions:
         async for summary, entries in portions:
             with no_garbage_collection():
@@ -320,7 +319,7 @@ async def _fold_on(store: ReadsJournals, reading: Reading, until: int | None = N
 
 
 def _next_limit(stored: Stored) -> int:
-    """Return how many entries to read next, so that long ones do not come all at once."""
+    """Return how many entries to read next, so that long ones are not read at once."""
     count, characters = len(stored.entries), sum(map(len, stored.entries)) or 1
     most = min(ENTRIES_PER_READ, 2 * count, count * CHARACTERS_PER_READ // characters)
     return max(FEWEST_PER_READ, most)
@@ -371,7 +370,7 @@ async def fork_session(
 ) -> tuple[AgentState, list[Entry]]:
     """Return the state and journal of a fork of a session after a step.
 
-    All of it is of one version, even if entries are appended meanwhile: a journal only grows.
+    All of it has one version, even if entries are appended in the meantime, because a journal only grows.
     """
     start = await first_reading(store, agent_id)
     latest = start.summary.version
@@ -497,7 +496,7 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 def _entry(number: int, line: str, about: str) -> str:
-    """Return the entry of a line, exactly as it was written."""
+    """Return the entry on a line, exactly as it was written."""
     try:
         return bytes(msgspec.json.decode(line, type=_Line).entry).decode()
     except (msgspec.MsgspecError, RecursionError, UnicodeError):

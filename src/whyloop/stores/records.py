@@ -26,7 +26,7 @@ LONGEST_LEASE = 10 * 365 * 86_400
 
 
 class Watch(Protocol):
-    """A clock that says the time, by which leases lapse and decisions are dated."""
+    """A clock for the expiry of leases and the times of decisions."""
 
     def now(self) -> datetime: ...
 
@@ -37,7 +37,7 @@ class RequestKey(Struct, frozen=True, gc=False):
     key: str
     """1 to 255 characters, unique in its session."""
     digest: str
-    """The same for the same request, different for any other one."""
+    """A digest of the request, so that a different request under the key is detected."""
 
     def __post_init__(self) -> None:
         key = self.key
@@ -73,13 +73,13 @@ class Summary(Struct, frozen=True, gc=False, omit_defaults=True):
     metadata: Mapping[str, Any] = {}
     """Its metadata."""
     version: Count = 0
-    """The number of entries in its journal; a store counts them itself."""
+    """The number of entries in its journal; the store fills it in."""
     runner: str | None = None
-    """The owner of the lease under which it runs now; a store knows that itself."""
+    """The owner of the current lease; the store fills it in."""
     workflow: str | None = None
-    """The workflow that may be open for it at an engine; a store knows that itself."""
+    """The workflow that may be open for it on an engine; the store fills it in."""
     identity: str = ""
-    """Set when the session is created, and never changed; a later session of the same id has another."""
+    """Set when the session is created, and never changed; a later session with its id has another."""
     agent: str = ""
     """The name of the agent that runs it."""
     resolved_by: str | None = None
@@ -93,7 +93,7 @@ class Summary(Struct, frozen=True, gc=False, omit_defaults=True):
     tokens: Count = 0
     """The tokens so far, read and written together."""
     tokens_known: bool = True
-    """False if an answer did not report its tokens: `tokens` is a lower bound."""
+    """False if an answer did not report its tokens, so that `tokens` is a lower bound."""
     active_seconds: Seconds = 0.0
     """The time in which models and tools were at work."""
     step_limit: Count | None = None
@@ -118,8 +118,8 @@ class Summary(Struct, frozen=True, gc=False, omit_defaults=True):
 class Lease(Struct, frozen=True, gc=False):
     """The right to run a session for some seconds, to be renewed.
 
-    The token grows with every lease of a session. A writer shows it, so one whose lease has passed
-    to another runner is detected, however late it wakes up.
+    The token grows with every lease of a session. Every write includes it, so a writer that lost its lease to
+    another runner is detected, however late it wakes up.
     """
 
     agent_id: str
@@ -133,7 +133,7 @@ class Lease(Struct, frozen=True, gc=False):
     identity: str = ""
     """The identity of the session."""
     version: int = 0
-    """The version of the session at that moment: a runner that has read it need not read again."""
+    """The version of the session at that moment, so that a runner that has read it need not read again."""
     durable: bool = False
     """True if it belongs to an engine, and outlives the process that acquired it."""
 
@@ -146,7 +146,7 @@ class OpenWorkflow(Struct, frozen=True, gc=False):
     engine: str
     """The name of the engine."""
     workflow: str
-    """The id of the workflow at the engine."""
+    """The id of the workflow on the engine."""
     token: int
     """The number of the record; a later record of a workflow has a higher one."""
     seconds: float = 0.0
@@ -163,7 +163,7 @@ class Stored(Struct, frozen=True, gc=False):
 
 
 class Chunk(Struct):
-    """A live envelope on its way to followers in other processes; never stored permanently.
+    """A live envelope for followers in other processes; never stored permanently.
 
     It is encoded when its body is first asked for: most sessions have no followers.
     """
@@ -182,9 +182,9 @@ class Chunk(Struct):
 
 
 class SessionFilter(Struct, frozen=True, gc=False):
-    """The conditions that listed sessions meet, all of them.
+    """The conditions that a session must meet, all of them, to be listed.
 
-    Of `metadata`, only top-level entries are compared whose values are text, numbers, booleans or null.
+    In `metadata`, only top-level entries with text, numbers, booleans or null are compared.
     """
 
     status: AgentStatus | None = None
@@ -208,7 +208,7 @@ class SessionFilter(Struct, frozen=True, gc=False):
     waiting: bool = False
     """True to list only sessions with questions that wait for a person."""
     search: str | None = None
-    """Terms that must all occur in the searched text, in any order, also inside longer words."""
+    """Terms that must all occur in the searched text, in any order, even inside longer words."""
 
 
 class Tally(Struct, frozen=True, gc=False):
@@ -257,7 +257,7 @@ def is_valid_id(agent_id: str) -> bool:
 
 
 def checked_limit(limit: object) -> int:
-    """Return the number of sessions of a page, if it is valid."""
+    """Return the number of sessions on a page, if it is valid."""
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise ConfigurationError(f"invalid limit {limit!r}: use 1 or more")
     return limit
@@ -278,7 +278,7 @@ def check_lease(owner: object, seconds: object) -> None:
 def remaining_seconds(left: float, seconds: float) -> float:
     """Return the seconds that are left of a lease; 0 once it has lapsed.
 
-    Clocks are corrected by a little all the time, and that costs no runner its lease. A lease that ends
+    Small corrections of the clock do not cost a runner its lease. A lease that ends
     later than twice its seconds from now was given by a clock that was wrong.
     """
     return left if 0 < left <= 2 * seconds else 0
@@ -339,6 +339,6 @@ async def checked_claim(agent_id: str, key: str, data: bytes | None) -> bytes:
 
 
 async def _digest(data: bytes) -> str:
-    # A thread holds up nothing meanwhile: hashing releases the interpreter.
+    # A thread does not delay other work, because hashing releases the interpreter.
     hashed = sha256(data) if len(data) <= HASHED_AT_ONCE else await asyncio.to_thread(sha256, data)
     return hashed.hexdigest()

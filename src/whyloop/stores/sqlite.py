@@ -609,7 +609,7 @@ def _session(db: sqlite3.Connection, agent_id: str) -> _Session:
 
 
 def _must_have_no_workflow_but(db: sqlite3.Connection, agent_id: str, *names: str) -> None:
-    """Raise if a workflow is recorded, unless its engine and its id are these."""
+    """Raise if another workflow than this one is recorded."""
     query = "SELECT engine, workflow, number, workflows FROM sessions WHERE agent_id = ?"
     engine, workflow, number, count = db.execute(query, (agent_id,)).fetchone()
     if engine is not None and (engine, workflow) != names:
@@ -652,7 +652,7 @@ def _add(
 
 
 def _place_of(number: int, seq: int = 0) -> int:
-    """Return the place of an entry among those of all sessions; 0 is before a session's first."""
+    """Return the place of an entry among all entries; 0 is before a session's first."""
     return (number << 32) + seq
 
 

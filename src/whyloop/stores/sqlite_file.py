@@ -64,10 +64,10 @@ _OPENING = Lock()
 
 
 class Forked:
-    """An object that has to know when its process forks: see `watch_forks`."""
+    """An object that must know when its process forks: see `watch_forks`."""
 
     def before_fork(self) -> None:
-        """Prepare for a fork; the objects that hold locks acquire them."""
+        """Prepare for a fork; objects with thread locks acquire them."""
 
     def after_fork(self, child: bool) -> None:
         """Continue in the parent or in the child."""
@@ -78,7 +78,7 @@ _forking: list[Forked] = []
 
 
 def watch_forks(*objects: Forked) -> None:
-    """Tell these objects when the process forks, as long as they exist."""
+    """Notify these objects when the process forks, for as long as they exist."""
     _FORKED.update(objects)
 
 
@@ -422,7 +422,7 @@ def _work(jobs: SimpleQueue[_Job | None]) -> None:
 
 
 class RunnerLock(Forked):
-    """A lock on a small file, by which other processes know whether this store object is alive.
+    """A lock on a small file, which shows other processes that this store object is alive.
 
     The operating system releases the lock when the process ends, however it ends. So a runner is dead if
     its file can be locked, or is gone. Where files cannot be locked, every runner counts as alive, and the
@@ -430,7 +430,7 @@ class RunnerLock(Forked):
     """
 
     def __init__(self, database: Path) -> None:
-        # SQLite follows a symbolic link before it puts files beside the database, and so do we.
+        # Like SQLite, follow a symbolic link before placing files beside the database.
         self._prefix = f"{os.path.realpath(database)}-runner-"
         self._name: str | None = None
         self._drop: finalize[[int, str, int], RunnerLock] | None = None
@@ -487,7 +487,7 @@ class RunnerLock(Forked):
         except OSError:
             return True
         try:
-            # A shared lock: two processes that find out at once do not take each other for the runner.
+            # A shared lock, so that two processes checking at once do not mistake each other for the runner.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             with suppress(OSError):
                 os.unlink(path)
@@ -531,12 +531,12 @@ class RunnerLock(Forked):
 
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _NAME = re.compile("[0-9a-f]{16}")
-# The files that this process has locked: it never opens these to find out.
+# The files that this process has locked, which it never opens to check them.
 _HELD: set[str] = set()
 
 
 def _drop(descriptor: int, path: str, process: int) -> None:
-    """Release a runner's file; without effect in a process that only inherited it."""
+    """Release a runner's file, unless this process only inherited it."""
     if os.getpid() == process:
         with suppress(OSError):
             os.unlink(path)

@@ -5,12 +5,12 @@ listed. A store reads neither the bodies of entries nor the states of checkpoint
 session is the number of its entries.
 
 A session is free if no runner holds a lease of it, if the lease has lapsed, or if its runner is dead. A
-runner is a store object: it is dead once it was closed, once it is garbage, or once its process has
-ended. A store that can detect that at once does so; for any other store the time of the lease decides.
+runner is a store object: it is dead once it was closed or garbage-collected, or its process has ended. A
+store detects this at once if it can; otherwise the time of the lease decides.
 
 A durable lease belongs to an engine, such as a workflow, and not to a runner: its time alone decides.
-A workflow that may be open is recorded too, and that lasts until it is forgotten: meanwhile, the session
-cannot be deleted, whether it runs or not.
+A workflow that may be open is recorded too. Until the record is forgotten, the session cannot be deleted,
+whether it runs or not.
 """
 
 from __future__ import annotations
@@ -75,15 +75,14 @@ _A_MOMENT, _PATIENCE = 0.02, 25
 
 
 class Store(ABC):
-    """Keep sessions. Every failure raises a `StoreError`, and leaves the stored data unchanged."""
+    """A store of sessions. Failures raise a `StoreError`, and leave the stored data unchanged."""
 
     name: str = "store"
     """A short name of the store for people, without paths and passwords."""
     inline: bool = False
-    """True if `acquire` and `append` never suspend with something half done, so a cancellation does no harm.
-
-    Any other write, and each write of a store for which this is False, is run to its end before a
-    cancellation is delivered.
+    """True if `acquire` and `append` never suspend halfway, so that a cancellation does no harm. All other
+    writes, and all writes of a store for which this is False, are completed before a cancellation is
+    delivered.
     """
 
     # Journals
@@ -115,13 +114,13 @@ class Store(ABC):
         `LeaseLostError` if the lease is not the current one any more, or without a lease
         `SessionRunningError` unless the session is free; `ConflictError` at any other version.
 
-        With a summary, the session is listed like that from now on, with the identity that it has.
-        `release` gives the lease back in the same transaction. `key` is stored in it too, with the version
-        after the last entry. Return the reason of a stop request that reached this lease, if there is one.
+        With a summary, the session is listed like that from now on, and keeps its identity. `release`
+        releases the lease in the same transaction. `key` is stored in it too, with the version after the last
+        entry. Return the reason of a stop request that reached this lease, if there is one.
 
         Args:
             after: The version of the session that the writer knows.
-            release: True to give the lease back too. Default: False.
+            release: True to release the lease too. Default: False.
         """
 
     @abstractmethod
@@ -194,18 +193,18 @@ class Store(ABC):
 
         The lease names the identity and the version that the session has at that moment.
 
-        A lease lapses when its seconds have passed without being renewed. A lease that seems to last for
-        more than twice its seconds (a clock was put back) has lapsed too. A stop request that the runner
-        before did not live to see passes to this lease.
+        A lease lapses when its seconds have passed without being renewed. A lease that seems to last for more
+        than twice its seconds (because a clock was set back) has lapsed too. A stop request that the previous
+        runner did not receive passes to this lease.
 
-        A durable lease outlives the store object and the process that acquired it. Any store object that
-        shows it may append, renew and release. While it is held, its owner may acquire a durable lease
-        again, and only its owner: the new lease has a higher token, gets the stop request of the one before,
-        and makes that one void. A lease of a runner is never taken from it like that.
+        A durable lease outlives the store object and the process that acquired it. Any store object that has
+        it may append, renew and release. While it is held, only its owner may acquire a durable lease again:
+        the new lease has a higher token, gets the stop request of the previous one, and makes that one void.
+        This never happens to a runner's lease.
 
         Args:
-            owner: The name of the runner, for errors and lists; that of a durable lease names the engine's
-                run, and no other.
+            owner: The name of the runner, for errors and lists; for a durable lease, a unique name of the
+                engine's run.
             seconds: How long the lease lasts without being renewed.
             durable: True for a lease that belongs to no store object. Default: False.
         """
@@ -220,7 +219,7 @@ class Store(ABC):
 
     @abstractmethod
     async def release(self, lease: Lease) -> str | None:
-        """Give a lease back; without effect if another runner has taken it.
+        """Release a lease; do nothing if another runner has taken it.
 
         Return the reason of a stop request, which is then forgotten.
         """
@@ -276,7 +275,7 @@ class Store(ABC):
     async def unattended(self, *, limit: int = UNATTENDED) -> tuple[Summary, ...]:
         """Return free sessions that could continue, least recently updated first.
 
-        These are in progress, or paused without a question that waits for a person.
+        They are in progress, or paused without an open question for a person.
 
         Args:
             limit: The maximum number of sessions.
@@ -316,9 +315,9 @@ class Store(ABC):
     async def record_workflow(self, agent_id: str, engine: str, workflow: str) -> OpenWorkflow:
         """Record that the workflow of an engine may be open, durable on return.
 
-        Record it before the workflow starts. Until it is forgotten, the session is not deleted: a replay of
-        the workflow needs its journal and its claims. The same workflow can be recorded again, which gives
-        the record a higher token. A record is not part of an export, and a fork has none.
+        Record it before the workflow starts. Until it is forgotten, the session cannot be deleted, because a
+        replay of the workflow needs its journal and its claims. The same workflow can be recorded again,
+        which gives the record a higher token. A record is not part of an export, and a fork has none.
 
         Checked in this order: `ConfigurationError` for names that are not text; `SessionNotFoundError`;
         `WorkflowOpenError` if another workflow is recorded.
@@ -341,7 +340,7 @@ class Store(ABC):
 
     @abstractmethod
     async def forget_workflow(self, agent_id: str, token: int) -> None:
-        """Forget a workflow that is closed; without effect if it was recorded again.
+        """Forget a workflow that is closed, unless it was recorded again.
 
         Args:
             token: The token of the record.
@@ -351,7 +350,7 @@ class Store(ABC):
 
     @abstractmethod
     async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
-        """Remove a session with all that belongs to it, claims included.
+        """Remove a session with everything that belongs to it, including claims.
 
         Checked in this order: `SessionNotFoundError`; `SessionRunningError` unless the session is free;
         `WorkflowOpenError` if a workflow is recorded for it; `ConflictError` at any other version than the
@@ -362,7 +361,7 @@ class Store(ABC):
 
     @abstractmethod
     async def send_chunks(self, chunks: Sequence[Chunk]) -> None:
-        """Pass streaming text on to followers at other store objects, as far as possible.
+        """Send streaming text to followers at other store objects, as far as possible.
 
         Call it about every 100 ms, with the text of all sessions. Nothing is written for a session that
         no other store object follows, and an error is logged once instead of raised.
@@ -382,7 +381,7 @@ class Store(ABC):
         """
 
     def now(self) -> datetime:
-        """Return the time by which decisions are dated."""
+        """Return the time of decisions, by the clock of the store."""
         return utc_now()
 
     async def __aenter__(self) -> Self:
@@ -424,7 +423,7 @@ class Store(ABC):
             search: Terms that all occur in the id, the metadata, the first or last query, the last answer or
                 the reason, the beginning of each. Default: any.
             limit: The number of sessions on the page. Default: 50.
-            after: The `next` of the page before. Default: the first page.
+            after: The `next` of the previous page. Default: the first page.
         """
         updated_before = _with_zone("updated_before", updated_before)
         ends = [_with_zone("started_before", started_before), updated_before]
@@ -451,7 +450,7 @@ class Store(ABC):
         return (await read_session(self, agent_id)).state
 
     async def add(self, state: AgentState, *, key: RequestKey | None = None) -> None:
-        """Store a session that lived elsewhere until now."""
+        """Store a session from elsewhere."""
         checked_id(state.agent_id)
         name = key.key if key else None
         restored = Restored(self.now(), identity=state.identity, state=state.to_dict(), key=name)
@@ -471,7 +470,7 @@ class Store(ABC):
     async def approve(
         self, agent_id: str, question_id: str, *, by: str = UNNAMED_PERSON, key: RequestKey | None = None
     ) -> AgentState:
-        """Let a pending tool call run when the session is resumed."""
+        """Approve a pending tool call; it runs when the session is resumed."""
         return await self.decide(agent_id, question_id, Verdict.APPROVED, by=by, key=key)
 
     async def deny(
@@ -483,7 +482,7 @@ class Store(ABC):
         by: str = UNNAMED_PERSON,
         key: RequestKey | None = None,
     ) -> AgentState:
-        """Do not let a pending tool call run; the model is given the reason."""
+        """Deny a pending tool call; the model gets the reason."""
         return await self.decide(agent_id, question_id, Verdict.DENIED, by=by, reason=reason or None, key=key)
 
     async def edit(
@@ -495,7 +494,7 @@ class Store(ABC):
         by: str = UNNAMED_PERSON,
         key: RequestKey | None = None,
     ) -> AgentState:
-        """Let a pending tool call run with other arguments."""
+        """Approve a pending tool call with other arguments."""
         return await self.decide(agent_id, question_id, Verdict.EDITED, by=by, arguments=arguments, key=key)
 
     async def decide(
@@ -561,7 +560,7 @@ class Store(ABC):
             except SessionRunningError:
                 if before.status is not AgentStatus.PAUSED or not patience:
                     raise
-                patience -= 1  # The runner that paused it is about to give its lease back.
+                patience -= 1  # The runner that paused it is about to release its lease.
                 await asyncio.sleep(_A_MOMENT)
 
     async def fork(
@@ -620,11 +619,11 @@ class Store(ABC):
 
         Each session is stored completely or not at all.
 
-        A session that exists already is an error, or is skipped.
+        If a session already exists, raise an error, or skip it.
 
         Args:
             lines: The lines of the file.
-            skip_existing: True to skip sessions that exist already. Default: False.
+            skip_existing: True to skip sessions that already exist. Default: False.
         """
         stored: list[str] = []
         for state, entries in imported(lines):
