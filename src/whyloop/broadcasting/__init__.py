@@ -1,4 +1,4 @@
-"""Events leave the process: one envelope, many transports."""
+"""Broadcasting: events as envelopes, sent over many transports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One followed session: its latest envelopes, and the text that streams in between them."""
+"""A followed session: its latest envelopes, and the text that streams between them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class FeedItem(Struct, frozen=True):
     is_numbered: bool
     body: str
     event: AgentEvent | None = None
-    """The recorded event that it was made from, if the feed keeps events."""
+    """The recorded event of the envelope, if the feed keeps events."""
 
     @property
     def cursor(self) -> Cursor:
@@ -60,7 +60,7 @@ class Channel:
         self._dropping: asyncio.Task[None] | None = None
 
     def is_of(self, identity: str | None) -> bool:
-        """Return whether it can be followed and belongs to this identity, if one is given."""
+        """Return whether it can still be followed, and has this identity, if one is given."""
         return not self.has_ended and identity in (None, self.reading.summary.identity)
 
     @property
@@ -91,7 +91,7 @@ class Channel:
             self._dropping = asyncio.create_task(wait(), name="whyloop feed")
 
     def since(self, index: int) -> list[FeedItem] | None:
-        """Return the items after the first `index`; None if some of them are forgotten."""
+        """Return the items after the first `index`; None if some are no longer remembered."""
         missing, held = self.count - index, len(self._latest)
         return None if missing > held else list(islice(self._latest, held - missing, held))
 
@@ -136,9 +136,8 @@ def merged(
 ) -> tuple[list[FeedItem], list[FeedItem]]:
     """Return both in order, and the chunks after the last entry.
 
-    A chunk comes before greater numbers.
-
-    A chunk that another process sent before `last` is late, and is left out: its text is already recorded.
+    A chunk comes before greater numbers. A chunk that another process sent before `last` is late and omitted,
+    because its text is already recorded.
     """
     executions = {item.execution_id for item in recorded} | {latest}
     waiting = [

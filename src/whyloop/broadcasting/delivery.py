@@ -1,4 +1,4 @@
-"""Sending envelopes in the background: a run never waits, and what could not be sent is counted."""
+"""Delivery of envelopes in the background: a run never waits, and unsent envelopes are counted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BACKOFF = Backoff(base=0.5, cap=30.0)
 ABOUT_THE_CONTENT = (400, 413, 422)
 """The HTTP statuses of a request that was refused for its content."""
 ENDINGS_TO_CAPACITY = 10
-"""Endings are kept beyond the capacity, but a dead target must not fill the memory with them."""
+"""Endings are kept beyond the capacity, up to this factor, so that a dead target cannot fill the memory."""
 _SECONDS_TO_CANCEL = 1.0
 _MOST_WARNINGS = 20  # Until the target works again.
 
@@ -36,7 +36,7 @@ class Delivery:
 
     `send` gets up to `batch` of them at a time, and needs its own time limit. If it raises, the batch
     is sent again after a while, `retries` times, and then dropped, except for endings: they wait until the
-    target works again. Use it with `async with`, or `close` it: that sends the rest.
+    target works again. Use it with `async with`, or call `close`, which sends the rest.
 
     `capacity` counts envelopes, not bytes, and up to ten times as many endings are kept.
 
@@ -85,15 +85,15 @@ class Delivery:
 
     @property
     def waiting(self) -> int:
-        """The number of envelopes that are still to be sent, without those on their way."""
+        """The number of envelopes that wait to be sent, without those being sent."""
         return len(self._buffer)
 
     def broadcast(self, event: Envelope) -> None:
-        """Take an envelope; it is sent when there is time."""
+        """Queue an envelope, which the background task sends."""
         self.broadcast_batch((event,))
 
     def broadcast_batch(self, events: Sequence[Envelope]) -> None:
-        """Take envelopes; they are sent when there is time. From any thread."""
+        """Queue envelopes, which the background task sends; callable from any thread."""
         with self._lock:
             closed = self._closed
             worker = None if closed else self._live_worker()
@@ -183,7 +183,7 @@ class Delivery:
         for _ in range(self._retries + 1):
             failed = await self._attempt(batch)
             del batch[: len(batch) if failed is None else failed.sent]
-            if _is_cancelled():  # Even if `send` has swallowed it.
+            if _is_cancelled():  # Even if `send` has suppressed the cancellation.
                 raise asyncio.CancelledError
             if failed is None or not batch:
                 return None
@@ -221,7 +221,7 @@ class Delivery:
 
     def _give_back(self, batch: list[Waiting]) -> None:
         with self._lock:
-            ended = self._ended  # Then the buffer is read no more.
+            ended = self._ended  # After that, the buffer is not read any more.
             dropped = [each.envelope for each in batch] if ended else self._buffer.give_back(batch)
         if dropped:
             self.drop(dropped, "the delivery is closed" if ended else "the target is too slow")
@@ -292,7 +292,7 @@ class Buffer:
         return oldest
 
     def give_back(self, taken: Iterable[Waiting]) -> list[Envelope]:
-        """Put envelopes back where they were; return those that were dropped for them."""
+        """Put envelopes back in their places; return those that were dropped for them."""
         for waiting in sorted(taken, reverse=True, key=lambda waiting: waiting.place):
             self._lines[worth(waiting.envelope)].appendleft(waiting)
             self._size += 1
@@ -320,7 +320,7 @@ def _is_cancelled() -> bool:
 
 
 class _Worker:
-    """A task that works whenever it is woken, on the event loop that it was made on."""
+    """A task that works whenever it is woken, on the event loop on which it was created."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Awaitable[bool]]) -> None:
         self.loop = loop
@@ -329,14 +329,14 @@ class _Worker:
         self._woken = asyncio.Event()
         self._idle = asyncio.Event()
         self._finishing: asyncio.Task[None] | None = None
-        # A context of its own: the run whose envelope came first must not show in what is sent.
+        # A separate context: the run of the first envelope must not affect what is sent.
         self._task = loop.create_task(self._run(), name="whyloop delivery", context=Context())
 
     def is_alive(self) -> bool:
         return self.loop.is_running() and not self._task.done()
 
     def end(self) -> None:
-        """Stop working, should the event loop ever run again."""
+        """Stop working, in case the event loop ever runs again."""
         if not self.loop.is_closed():
             self._task.cancel()
 
@@ -345,11 +345,11 @@ class _Worker:
             self._idle.clear()
             self._woken.set()
         else:
-            with suppress(RuntimeError):  # The loop has just been closed; the next one sends it.
+            with suppress(RuntimeError):  # The loop was just closed; the next one sends it.
                 self.loop.call_soon_threadsafe(self._woken.set)
 
     async def finish(self, seconds: float) -> None:
-        """Work until nothing is left or the time is up, then end. From any thread."""
+        """Work until nothing is left or the time is up, then end; from any thread."""
         if self._thread == threading.get_ident():
             await self._finish(seconds)
             return

@@ -1,7 +1,7 @@
-"""The envelopes of stored sessions: pages of them, and following them as they come.
+"""The feed of stored sessions: their envelopes, as pages and as live streams.
 
-Numbered envelopes are read from the journal, whichever process appended them, so none can be missing, late
-or numbered twice. Streaming text is not recorded: it reaches the followers of that moment.
+Numbered envelopes are read from the journal, whichever process appended them, so none can be missing, late or
+numbered twice. Streaming text is not recorded: it only reaches current followers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PAGE = 100
 RECENT = 500
 LINGER_SECONDS = 5.0
 _BATCH = 100
-# A page knows by one envelope more that others follow: batches of 100 would render 100 more for it.
+# A page reads one envelope more to know whether others follow; batches of 100 would render 100 more.
 _PAGE_BATCH = 10
 _GREATEST_SEQ = 2**63 - 1
 _encode = msgspec.json.Encoder().encode
@@ -80,10 +80,10 @@ def cursor_of(execution: Execution) -> Cursor | None:
 class EventFeed:
     """Pages and streams of the envelopes of a store's sessions, for any number of clients.
 
-    Followers of one session share what is read and rendered. One that is too slow for what is remembered
-    reads from the journal again, so no follower has a queue. A new follower also gets the text that has
-    streamed in since the last entry. That is remembered for `linger_seconds` after the last follower has
-    left, so that a client whose connection was cut gets it when it returns. With `keep_events`, each recorded
+    Followers of one session share what is read and rendered. A follower that is too slow for the remembered
+    envelopes reads the journal again, so no follower has a queue. A new follower also gets the text that has
+    streamed in since the last entry. It is remembered for `linger_seconds` after the last follower has left,
+    so that a client whose connection broke gets it when it returns. With `keep_events`, each recorded
     envelope comes with its event, whose result is whole, for a reader in this process.
 
     Use it with `async with`, or `close` it.
@@ -145,8 +145,8 @@ class EventFeed:
     ) -> FeedPage:
         """Return the envelopes after a cursor, or all of them, oldest first.
 
-        Unnumbered envelopes do not count: they are on the page of the numbered one that they follow, and
-        none of them are returned again after its cursor.
+        Unnumbered envelopes do not count: they are on the page of the numbered one that they follow, and are
+        not returned again after its cursor.
 
         Args:
             after: The cursor. Default: before the first envelope.
@@ -174,7 +174,8 @@ class EventFeed:
     ) -> AsyncGenerator[Sequence[FeedItem], None]:
         """Yield the envelopes after a cursor, or all, and then new ones as they arrive.
 
-        It ends when the feed is closed, and with a `SessionNotFoundError` when the session is deleted.
+        The iterator ends when the feed is closed, and raises a `SessionNotFoundError` when the session is
+        deleted.
 
         Args:
             after: The cursor. Default: before the first envelope.
@@ -196,7 +197,7 @@ class EventFeed:
                         yield text
                 news = channel.since(index)
                 replaying = news is None
-                if news is None:  # Too slow for what is remembered.
+                if news is None:  # The follower is too slow for the remembered envelopes.
                     index, version, text = channel.position
                 elif news:
                     yield news
@@ -249,7 +250,7 @@ class EventFeed:
         if after is None:
             reading, has_passed = await first_reading(session, agent_id), True
         else:
-            # Of an execution that the session does not have, everything is new.
+            # If the session does not have the execution, everything is new.
             reading, is_found = await find_execution(session, agent_id, after.execution_id, after.seq)
             has_passed = not is_found
         found: list[FeedItem] = []
@@ -340,7 +341,7 @@ class EventFeed:
             await channel.close()
 
     async def _pump(self, channel: Channel) -> None:
-        """Add what is appended to a session to its channel, and the text that streams in."""
+        """Add new entries and streaming text of a session to its channel."""
         summary, version = channel.reading.summary, channel.reading.version
         try:
             here = live(self.store)

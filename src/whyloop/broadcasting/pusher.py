@@ -30,7 +30,7 @@ except ImportError as error:
         f"sending to a Pusher server needs an HTTP client: pip install 'whyloop[pusher]' ({error})"
     ) from None
 
-MAX_EVENTS = 10  # In one request, by the protocol.
+MAX_EVENTS = 10  # The maximum in one request, by the protocol.
 MAX_CHANNEL = 164
 MAX_ANSWER_BYTES = 10_000
 _HEADERS = {"content-type": "application/json", "accept": "application/json", "user-agent": "whyloop"}
@@ -40,7 +40,7 @@ class PusherBroadcaster:
     """A transport to a Pusher server, with a private channel for each session.
 
     Envelopes are sent in the background, several in a request, and no request is larger than
-    `max_request_bytes`. One that is too large alone has its long texts cut, and says so.
+    `max_request_bytes`. If a single envelope is too large, its long texts are cut, and it says so.
 
     Args:
         app_id: The id of the app on the server.
@@ -94,11 +94,11 @@ class PusherBroadcaster:
         return self._delivery.dropped
 
     def broadcast(self, event: Envelope) -> None:
-        """Take an envelope; it is sent in the background."""
+        """Queue an envelope, which is sent in the background."""
         self._delivery.broadcast(event)
 
     def broadcast_batch(self, events: Sequence[Envelope]) -> None:
-        """Take envelopes; they are sent in the background."""
+        """Queue envelopes, which are sent in the background."""
         self._delivery.broadcast_batch(events)
 
     def session_of(self, channel_name: str) -> str:
@@ -159,7 +159,7 @@ class PusherBroadcaster:
             try:
                 await self._post(part)
             except asyncio.CancelledError:
-                # The delivery has to know how many have arrived.
+                # The delivery must know how many have arrived.
                 raise BroadcastError("sending was cancelled", sent=sent) from None
             except BroadcastError as error:
                 if error.status not in ABOUT_THE_CONTENT:
@@ -173,7 +173,7 @@ class PusherBroadcaster:
                         self._delivery.drop([each.envelope], each.problem)
 
     def _smaller_parts(self, part: list[Item], error: BroadcastError) -> list[list[Item]]:
-        """Return the requests to send instead of one that was refused for its content."""
+        """Return smaller requests to send instead of one that was refused for its content."""
         if len(part) > 1:
             middle = len(part) // 2
             return [part[:middle], part[middle:]]
@@ -204,7 +204,7 @@ class PusherBroadcaster:
             reason = getattr(error, "strerror", None) or type(error).__name__
             failed = BroadcastError(f"{self._base} could not be reached: {reason}")
         if failed is not None:
-            # Raised out here, so that it holds nothing of the request.
+            # Raised here, so that its traceback holds nothing of the request.
             raise failed
 
     async def _session(self) -> aiohttp.ClientSession:
@@ -220,7 +220,7 @@ def _address(base_url: str) -> SplitResult:
     except ValueError:
         is_address = False
     if not is_address or set("@?#") & set(base_url):
-        # Not shown: there may be a password in it.
+        # Not shown, since it may contain a password.
         raise ConfigurationError(
             "invalid base_url: use the address of a server, such as http://127.0.0.1:8080"
         )
@@ -261,7 +261,7 @@ async def _opened() -> AsyncGenerator[aiohttp.ClientSession, None]:
 
 
 async def _beginning(response: aiohttp.ClientResponse) -> bytes:
-    """Return as much of an answer as a Pusher server ever sends."""
+    """Return the beginning of an answer, more than a Pusher server ever sends."""
     answer = b""
     async for piece in response.content.iter_any():
         answer += piece
@@ -303,7 +303,7 @@ class App(Struct, frozen=True):
     def query(self, method: str, path: str, body: bytes, now: int) -> dict[str, str]:
         """Return the parameters that sign a request."""
         fields = {"auth_key": self.key, "auth_timestamp": str(now), "auth_version": "1.0"}
-        if body:  # Reverb refuses a hash of nothing.
+        if body:  # Reverb rejects the hash of an empty body.
             fields["body_md5"] = hashlib.md5(body, usedforsecurity=False).hexdigest()
         written = "&".join(f"{name}={value}" for name, value in fields.items())
         return {**fields, "auth_signature": self.sign(f"{method}\n{path}\n{written}")}
@@ -381,7 +381,7 @@ def item(envelope: Envelope, channels: Channels, limit: int) -> Item:
 
 
 def requests(items: Sequence[Item], limit: int) -> Iterator[list[Item]]:
-    """Yield the events in order, as many in a request as it holds."""
+    """Yield the requests that send the events in order, as few as possible."""
     part: list[Item] = []
     size = _FRAME
     for each in items:

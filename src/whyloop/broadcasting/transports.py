@@ -32,17 +32,17 @@ DEFAULT_CAPACITY = 1000
 
 @runtime_checkable
 class CanBroadcastAgentEvents(Protocol):
-    """A transport: takes envelopes and returns at once, whether they arrive or not."""
+    """A transport, which takes envelopes and returns at once."""
 
     def broadcast(self, event: Envelope) -> None:
-        """Take one envelope.
+        """Send one envelope.
 
         Args:
             event: The envelope.
         """
 
     def broadcast_batch(self, events: Sequence[Envelope]) -> None:
-        """Take several envelopes.
+        """Send several envelopes.
 
         Args:
             events: The envelopes, in order.
@@ -61,11 +61,11 @@ class AuthorizesChannels(Protocol):
 
 
 class AgentEventEnvelopeAdapter:
-    """An event handler that turns events into envelopes and gives them to a transport.
+    """An event handler that turns events into envelopes and passes them to a transport.
 
-    It keeps nothing: the number of an envelope is that of its event, so any number of adapters, in any
-    process, send the same. The events of agents inside another agent's tool are sent only with `nested`:
-    they belong to another session, and the tool call around them is sent anyway.
+    It has no state: the number of an envelope is that of its event, so any number of adapters, in any
+    process, send the same. The events of agents inside another agent's tool are sent only with `nested`: they
+    belong to another session, and the tool call around them is sent anyway.
 
     Args:
         transport: The transport that gets the envelopes.
@@ -104,9 +104,8 @@ class AgentEventEnvelopeAdapter:
 
 
 class FanOut:
-    """A transport that gives each envelope to several others.
-
-    One that fails is reported to the log, and the others get theirs.
+    """A transport that passes each envelope to several others. The error of one is logged, and does not
+    affect the others.
 
     Args:
         *transports: The transports, in order.
@@ -116,11 +115,11 @@ class FanOut:
         self._transports = transports
 
     def broadcast(self, event: Envelope) -> None:
-        """Give one envelope to each transport."""
+        """Pass one envelope to each transport."""
         self.broadcast_batch((event,))
 
     def broadcast_batch(self, events: Sequence[Envelope]) -> None:
-        """Give envelopes to each transport."""
+        """Pass envelopes to each transport."""
         for transport in self._transports:
             try:
                 transport.broadcast_batch(events)
@@ -129,10 +128,10 @@ class FanOut:
 
 
 class QueueBroadcaster:
-    """A transport that puts envelopes into a queue of yours and never waits for it.
+    """A transport that puts envelopes into your queue, and never waits for it.
 
-    The queue holds as many as its `maxsize` and `capacity` allow. A full queue takes no more chunks; any
-    other envelope replaces the oldest one. Use an `asyncio.Queue` on its own event loop only.
+    The queue holds as many as its `maxsize` and `capacity` allow. If the queue is full, chunks are dropped,
+    and any other envelope replaces the oldest one. Use an `asyncio.Queue` on its own event loop only.
 
     Args:
         queue: An `asyncio.Queue` or a `queue.Queue`.
@@ -150,7 +149,7 @@ class QueueBroadcaster:
 
     @property
     def dropped(self) -> Mapping[str, int]:
-        """The number of envelopes of each event that found no room."""
+        """The number of dropped envelopes of each event."""
         return dict(self._dropped)
 
     def broadcast(self, event: Envelope) -> None:
@@ -167,7 +166,7 @@ class QueueBroadcaster:
                 self._drop(event)
             if oldest is not None:
                 self._drop(oldest)
-                self._queue.task_done()  # Only now: the queue must not seem to be done in between.
+                self._queue.task_done()  # Only now, so that the queue never seems to be done in between.
 
     def broadcast_batch(self, events: Sequence[Envelope]) -> None:
         """Put envelopes into the queue, one after the other."""
@@ -192,9 +191,9 @@ WIDTH = 160
 class AgentConsoleLogger:
     """A transport that writes to a stream: a readable line for each envelope, or its JSON.
 
-    A line about the end of a run names the deciding rule and its reason. Nothing in a line can steer a
-    terminal, and a stream that is closed or broken breaks no run. It writes while the run waits: a pipe
-    that is full delays the run.
+    A line about the end of a run names the deciding rule and its reason. Nothing in a line can control a
+    terminal, and a closed or broken stream does not affect a run. The run waits for each line, so a full pipe
+    delays it.
 
     Args:
         stream: The stream. Default: stderr.
@@ -220,7 +219,7 @@ class AgentConsoleLogger:
             line = (
                 _document(event) if self._json else _line(event, self._width, is_denied=self._denial(event))
             )
-            # Looked up each time: tests and notebooks put another stream in its place.
+            # Looked up each time, because tests and notebooks replace the stream.
             stream = sys.stderr if self._stream is None else self._stream
             stream.write(_writable(line, stream) + "\n")
             stream.flush()
@@ -233,7 +232,7 @@ class AgentConsoleLogger:
             self.broadcast(event)
 
     def _denial(self, event: Envelope) -> bool:
-        """Return whether an envelope ends a call that a person denied: not a failure."""
+        """Return whether an envelope ends a denied call, which is not a failure."""
         kind, data = event["event"], event["data"]
         if kind not in ("agent.approval.decided", "agent.tool.completed") or data["tool_call_id"] is None:
             return False  # A question without a call is about the run itself.
@@ -262,7 +261,7 @@ def _line(event: Envelope, width: int, *, is_denied: bool) -> str:
 
 
 def _on_one_line(text: str, width: int) -> str:
-    # Line ends become spaces, other unprintable characters become visible. The columns stay.
+    # Line ends become spaces, and other unprintable characters become visible. The columns stay aligned.
     seen = "".join(char if char.isprintable() else " " if char.isspace() else "�" for char in text)
     return seen.rstrip() if len(seen) <= width else seen[: width - 1] + "…"
 

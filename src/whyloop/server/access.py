@@ -31,7 +31,7 @@ class Access(Struct, frozen=True):
     within: Mapping[str, Label] = {}
     """The metadata of all sessions that the client may see; new ones get it."""
     read_only: bool = False
-    """True if the client may look and change nothing."""
+    """True if the client may only read."""
     may_decide: bool = True
     """False if other people decide about its tool calls and grant more than its limits allow."""
 
@@ -60,17 +60,17 @@ class Access(Struct, frozen=True):
 CheckAccess = Callable[[HTTPConnection], Access | Awaitable[Access | None] | None]
 
 PUBLIC = Access("")
-"""The access of every client on a public server: clients name the person that decides themselves."""
+"""The access of every client on a public server, where clients name the person who decides."""
 
 
 PROTOCOL, _BEARER = "whyloop", "bearer."
-"""The protocol of a WebSocket; a page offers a second one that is its token, coded as base64url."""
+"""The protocol of a WebSocket; a page offers a second one, its token as base64url."""
 
 
 def with_token(scope: Scope) -> Scope:
     """Return the scope of a WebSocket with the token of a page as its `Authorization`.
 
-    A page cannot send headers with a WebSocket, and an address with a token in it is logged on its way.
+    A page cannot send headers with a WebSocket, and a token in an address ends up in logs.
     """
     coded = [each[len(_BEARER) :] for each in scope.get("subprotocols", ()) if each.startswith(_BEARER)]
     if not coded or any(name == b"authorization" for name, _ in scope["headers"]):
@@ -83,12 +83,12 @@ def with_token(scope: Scope) -> Scope:
 
 
 class Limits(Struct, frozen=True):
-    """How much of a server its clients may occupy."""
+    """The amounts of a server's resources that its clients may occupy."""
 
     requests: int = 10_000
-    """Requests and streams at once; one more is answered with 503."""
+    """The maximum number of simultaneous requests and streams; one more is answered with 503."""
     streams: int = 5000
-    """Streams at once: server-sent events and WebSockets."""
+    """The maximum number of simultaneous streams: server-sent events and WebSockets."""
     body_seconds: float = 30.0
     """How long a client may take to send a body."""
 
@@ -98,7 +98,7 @@ class Limits(Struct, frozen=True):
 
 
 class Admission:
-    """The first check of every connection: its number, its site, its host and its client."""
+    """The first check of every connection: the limits, its origin, its host and its client."""
 
     def __init__(
         self, check: CheckAccess | None, origins: Collection[str], limits: Limits, *, public: bool
@@ -117,7 +117,7 @@ class Admission:
         self._counts = Counter[str]()
 
     def count(self, kind: Literal["requests", "streams"]) -> int:
-        """Return the number of requests or streams at the moment."""
+        """Return the current number of requests or streams."""
         return self._counts[kind]
 
     @contextmanager
@@ -152,7 +152,7 @@ class Admission:
         return access
 
     def _refuse_origin(self, connection: HTTPConnection) -> None:
-        """Raise 403 for a page of another site: it must not act in the name of its reader.
+        """Raise 403 for a page of another site, which must not act for its visitor.
 
         Browsers send the site of a page. They keep the page from reading responses, not from sending
         requests.
@@ -174,7 +174,7 @@ class Admission:
     def refuse_host(self, connection: HTTPConnection) -> None:
         """Raise 421 if the server was reached under a name that is not its own.
 
-        Any site can give its name the address of this machine, and is then the same site to a browser.
+        Any site can point its domain name at this machine, and a browser then treats it as the same site.
         """
         if self._any_origin:
             return
@@ -214,7 +214,7 @@ def _own_origins(connection: HTTPConnection) -> frozenset[Origin]:
     """Return the addresses of this server's socket, and of this machine."""
     scheme = _scheme(connection)
     name, port = connection.scope.get("server") or ("", None)
-    if port is None:  # A socket without a port: a proxy on this machine forwards to it.
+    if port is None:  # A socket without a port, to which a proxy on this machine forwards.
         name, port = "", _PORTS[scheme]
     return frozenset([(scheme, each.lower(), port) for each in (*_LOOPBACK, name) if each])
 

@@ -60,7 +60,7 @@ ChooseAgent = Callable[[Summary], Agent[Any, Any] | Awaitable[Agent[Any, Any]]]
 
 
 class Call(Struct, frozen=True):
-    """A request that was understood."""
+    """A parsed request."""
 
     access: Access
     """The rights of the client."""
@@ -76,8 +76,8 @@ class Call(Struct, frozen=True):
 class Api:
     """The operations, each by its name.
 
-    The answer to a change shows the session as of the version that the change recorded. So a request that
-    is repeated under its `Idempotency-Key` gets the same answer, however far the session has come.
+    The answer to a change shows the session as of the version that the change recorded. So a request that is
+    repeated under its `Idempotency-Key` gets the same answer, even if the session has changed.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Api:
                         key=call.key,
                     )
                 release(fork)
-            except ConfigurationError as error:  # The session has no such step, and may have it later.
+            except ConfigurationError as error:  # The session does not have the step yet.
                 raise BadRequestError(str(error), 409, "no_such_step") from None
             reading = await read_end(self._store, agent_id)
             call.access.check(reading.summary)
@@ -236,7 +236,7 @@ class Api:
             if grant is not None or not _continues_by_itself(reading.state):
                 raise
             call.precondition.check(reading.summary.identity, reading.version)
-            return self._view(reading)  # A recovery was faster, and does what the client asked for.
+            return self._view(reading)  # A recovery was faster, and does what the client wants.
 
     async def _start(self, session: ServedSession, run: Run) -> Tagged:
         """Start a run; return the session as of its beginning."""
@@ -312,7 +312,7 @@ class Api:
         return await self._once(call, work, is_running=False)
 
     async def _edit(self, call: Call, engine: Engine, arguments: Mapping[str, Any], by: str) -> Recorded:
-        """Let the engine, which knows the tools, check and record edited arguments."""
+        """Record edited arguments through the engine, which checks them."""
         session = await self.open(call)
         before = await read_end(session, call.agent_id)
         call.precondition.check(before.summary.identity, before.version)
@@ -348,7 +348,7 @@ class Api:
         """Return the summary of a session; raise unless the client may see it."""
         try:
             checked_id(call.agent_id)
-        except ConfigurationError:  # No session has such an id, and not every store can look for it.
+        except ConfigurationError:  # No session has such an id, and some stores cannot look it up.
             raise SessionNotFoundError(call.agent_id) from None
         summary = (await self._store.read(call.agent_id, limit=0)).summary
         call.access.check(summary)
@@ -357,8 +357,8 @@ class Api:
     async def open(self, call: Call) -> OneSession:
         """Return the session of a call, if the client may see it.
 
-        Every operation that shows a session reads it through this: after a check alone, another client's
-        session may get the id before it is read.
+        Every operation that shows a session reads it with this method: after a separate check, a session of
+        another client could get the id before the read.
         """
         return OneSession(self._store, (await self.check(call)).identity)
 

@@ -176,14 +176,14 @@ class AgentServer:
 
     @property
     def events(self) -> EventFeed:
-        """The envelopes of the sessions, to follow them beside the clients of the server."""
+        """The envelopes of the sessions, for followers other than the server's clients."""
         return self._api.feed
 
     async def close(self) -> None:
         """End all runs and streams. The store stays open.
 
-        Runs are stopped, and can be resumed. With `recover`, a run ends after its step instead and stays in
-        progress, so that the next server continues it. After `close_seconds` a run is cut off where it is.
+        Runs are stopped, and can be resumed. With `recover`, a run instead ends after its step and stays in
+        progress, so that the next server continues it. After `close_seconds`, runs are interrupted.
         """
         leave = self._recovery is not None
         await asyncio.gather(self._end_recovery(), self._api.runs.close(self._close_seconds, leave=leave))
@@ -213,7 +213,7 @@ class AgentServer:
         if self._agent is not None:
             try:
                 await self._toolsets.enter_async_context(self._agent)
-            except Exception:  # A run tries again, and its trace says what failed.
+            except Exception:  # Each run tries again, and its trace shows the failure.
                 _log.exception("The toolsets of agent %s could not be opened", self._agent.name)
         if self._recovery is not None:
             await self._recovery.__aenter__()
@@ -230,7 +230,7 @@ class AgentServer:
                 await self._live(receive, send)
 
     async def _answer(self, request: Request, send: Send) -> None:
-        """Answer a request; look for its operation only after the client was admitted."""
+        """Answer a request; only look for its operation after admitting the client."""
         with ExitStack() as held:
             try:
                 held.enter_context(self._admission.counted("requests"))
@@ -243,7 +243,7 @@ class AgentServer:
             await response(request.scope, request.receive, send)
 
     def _page(self, request: Request) -> Response | None:
-        """Return the inspector, which every client may load: it holds no data."""
+        """Return the inspector, which every client may load, since it has no data."""
         if not self._has_inspector or request.method not in _READS:
             return None
         found = page_of(request, _segments_of(request.scope))
@@ -252,7 +252,7 @@ class AgentServer:
         return found
 
     async def _public(self, request: Request) -> Response | None:
-        """Return the answer of an operation that needs no access, and that shows nothing."""
+        """Return the answer of an operation that needs no access, since it shows no data."""
         for operation in self._operations:
             is_asked = operation.is_public and request.method in _READS
             if is_asked and _match(operation.path, _segments_of(request.scope)) is not None:
@@ -317,7 +317,7 @@ class AgentServer:
         raise BadRequestError("unknown path: see /openapi.json", 404, "not_found")
 
     async def _socket(self, websocket: WebSocket) -> None:
-        """Serve a WebSocket; look for its session only after the client was admitted."""
+        """Serve a WebSocket; only look for its session after admitting the client."""
         with ExitStack() as held:
             try:
                 held.enter_context(self._admission.counted("requests"))
@@ -328,7 +328,7 @@ class AgentServer:
                 query = query_of(websocket, operation.query)
                 serve = await self._serving(Call(access, found.get("agent_id", ""), query), operation, held)
             except Exception as error:
-                # Browsers show a page why a connection was closed, and not why one was refused.
+                # Browsers tell a page why a connection was closed, but not why one was refused.
                 status, problem = problem_of(error, self._redaction)
                 await accept(websocket)
                 await websocket.close(4000 + status, problem.message.encode()[:120].decode(errors="ignore"))
@@ -336,7 +336,7 @@ class AgentServer:
             await serve(websocket)
 
     async def _serving(self, call: Call, operation: Operation, held: ExitStack) -> Serve:
-        """Return what serves a WebSocket, once it is certain that the client may have it."""
+        """Return the function that serves a WebSocket, if the client may use it."""
         if operation.streams is not None:
             stream: LiveStream = await getattr(self._api, operation.name)(call)
             held.enter_context(self._admission.counted("streams", stream.size))

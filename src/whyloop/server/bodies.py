@@ -1,4 +1,4 @@
-"""The bodies of responses; the document of the API is made from these types."""
+"""The bodies of responses; the API document is generated from these types."""
 
 from __future__ import annotations
 
@@ -333,7 +333,7 @@ class SurveyView(Struct, frozen=True):
 
 
 class Stopped(Struct, frozen=True):
-    """Whether there was anything to stop."""
+    """The answer to a stop request: whether there was anything to stop."""
 
     stopped: bool
 
@@ -356,7 +356,7 @@ PROBLEMS = (
 
 
 class Problem(Struct, frozen=True):
-    """The reason of a refusal: a word for programs and a sentence for people."""
+    """The reason of a refusal: a type for programs and a sentence for people."""
 
     type: Annotated[str, Meta(description=f"One of {', '.join(PROBLEMS)}.")]
     message: str

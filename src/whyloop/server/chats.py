@@ -1,7 +1,7 @@
 """Conversations with clients of AG-UI and of the Vercel AI SDK: each is a session under the client's id.
 
-The session has the history, so of what a client sends only its last message is read, and the answers to
-questions. A run does not depend on the connection that began it: a client that comes back follows it.
+The session has the history, so only the client's last message and its answers to questions are read. A run
+does not depend on the connection that began it: a client that reconnects follows it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ChatApi(InspectionApi):
     # AG-UI
 
     async def run_ag_ui(self, call: Call) -> Response:
-        """Run a thread with a new message or decisions; without either, connect to it."""
+        """Run a thread with a new message or with decisions; without them, connect to it."""
         body: inputs.AgUiInput = call.body
         stream = AgUiStream(
             thread_id=body.thread_id,
@@ -127,7 +127,7 @@ class ChatApi(InspectionApi):
             )
 
     async def get_chat(self, call: Call) -> bodies.ChatHistory:
-        """Return the messages of a chat; an answer that is being made comes as a stream."""
+        """Return the messages of a chat, without an answer in progress, which is a stream."""
         session = await self.open(call)
         history = VercelHistory(call.query.sdk_version, self._redaction)
         reading = await read_end(session, call.agent_id)
@@ -146,7 +146,7 @@ class ChatApi(InspectionApi):
         """Return the answer in progress from its beginning; clients replace theirs."""
         try:
             session = await self.open(call)
-        except SessionNotFoundError:  # A chat that nothing was sent to yet.
+        except SessionNotFoundError:  # A chat without any messages yet.
             return answer(None, 204)
         version = call.query.sdk_version
         with ExitStack() as held:
@@ -275,7 +275,7 @@ async def _first_events(session: OneSession, start: Reading) -> list[AgentEvent]
 
 
 def _finished(parts: Iterable[BaseEvent]) -> Response:
-    """Return parts after which nothing comes."""
+    """Return the parts of a stream that is complete."""
 
     async def pump(write: Write) -> None:
         for part in parts:
@@ -297,7 +297,7 @@ def _ag_ui_decision(entry: inputs.AgUiDecision) -> Decision:
 
 
 def _vercel_decisions(message: inputs.ChatMessage) -> list[Decision]:
-    """Return the answers that the last message has and the server has not."""
+    """Return the answers in the last message that the server does not have yet."""
     found = []
     for part in message.parts:
         approval = part.get("approval")
@@ -328,7 +328,7 @@ def _unanswerable(why: str) -> BadRequestError:
 
 
 def _key_of(message_id: str, text: str) -> RequestKey:
-    """Return the key of a message, which identifies one that is sent again."""
+    """Return the key of a message, by which a repeated one is recognized."""
     return RequestKey(f"message:{_digest(message_id)}", _digest(text))
 
 

@@ -209,7 +209,7 @@ async def redacted_list(values: Iterable[object], redaction: Redaction | None) -
 async def saved_session(
     store: ReadsJournals, agent_id: str, redaction: Redaction | None, saved_at: datetime
 ) -> list[str]:
-    """Return a session as the pieces of an HTML file: that of 20,000 steps has 90 MB."""
+    """Return a session as the pieces of an HTML file, which may have 90 MB."""
     reading = await read_session(store, agent_id)
     executions = await Executions(store, redaction).read(reading)
     trace = await trace_page(store, reading, TraceQuery(brief=True, limit=_ALL), redaction, executions)
@@ -225,7 +225,7 @@ async def saved_session(
             "may_decide": False,
             "user": None,
         },
-        # Other people read the file, so the texts of people and models are without secrets too.
+        # Other people read the file, so secrets are removed even from texts of people and models.
         "state": redacted(_plain(state_view(reading, redaction).body), redaction),
         "trace": trace,
         "messages": replace(history, messages=await redacted_list(map(_plain, history.messages), redaction)),
@@ -269,7 +269,7 @@ def json_text(value: object) -> str:
 
 
 def _json(value: object) -> str:
-    # Within JSON these characters are in texts only. Escaped, no text ends the element that it is in.
+    # In JSON, these characters only occur in strings. Escaping them keeps a string from ending its element.
     text = json_text(value)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

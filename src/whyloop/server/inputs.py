@@ -15,7 +15,7 @@ from whyloop.values.continuation import StopReason
 from whyloop.values.state import AgentStatus
 from whyloop.values.text import shortened
 
-# Lists are filtered by every entry of the metadata, and read all of it with every page.
+# Lists filter by every entry of the metadata, and read all of it for every page.
 MOST_LABELS, LARGEST_METADATA = 50, 16_000
 # The entries by which one list is filtered.
 MOST_WANTED = 20
@@ -42,7 +42,7 @@ Cursor = Annotated[
         extra_json_schema={"pattern": r"^(|latest|([\s\S]*:)?[0-9]{1,18})$"},
     ),
 ]
-# In a query this is text that holds JSON.
+# In a query, this is JSON text.
 Labels = Annotated[
     str,
     Meta(
@@ -57,7 +57,7 @@ Labels = Annotated[
         },
     ),
 ]
-# How many sessions one stream follows.
+# The maximum number of sessions that one stream follows.
 MOST_FOLLOWED = 50
 _SEARCH = Meta(
     max_length=200,
@@ -70,7 +70,7 @@ Index = Annotated[int, Meta(ge=0, le=999_999_999)]
 
 
 class SessionQuery(Struct, frozen=True):
-    """Which sessions are meant: those that meet every condition."""
+    """The conditions on sessions, all of which they must meet."""
 
     status: AgentStatus | None = None
     stop_reason: StopReason | None = None
@@ -85,14 +85,14 @@ class SessionQuery(Struct, frozen=True):
 
 
 class ListQuery(SessionQuery, frozen=True, forbid_unknown_fields=True):
-    """Which sessions to list."""
+    """The sessions to list."""
 
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     after: Annotated[str, Meta(description="The `next` of the page before.")] | None = None
 
 
 class StatsQuery(SessionQuery, frozen=True, forbid_unknown_fields=True):
-    """Which sessions to count, and by which days."""
+    """The sessions to count, and the days by which to count them."""
 
     days: Annotated[int, Meta(ge=1, le=90, description="The number of days, with today.")] = 14
     offset_minutes: Annotated[
@@ -109,13 +109,13 @@ class StatsQuery(SessionQuery, frozen=True, forbid_unknown_fields=True):
 
 
 class QuestionQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many questions to return."""
+    """The number of questions to return."""
 
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
 
 
 class MessageQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which messages to return: the last ones, or with `after` the first ones."""
+    """The messages to return: the last ones, or with `after` the first ones."""
 
     after: Annotated[Index, Meta(description="After so many messages of the session.")] | None = None
     before: Annotated[Index, Meta(description="Of so many first messages of the session.")] | None = None
@@ -123,14 +123,14 @@ class MessageQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EventQuery(Struct, frozen=True):
-    """Which envelopes to send."""
+    """The envelopes to send."""
 
     after: Cursor | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
 class TraceQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which steps to return, counted from the session's first."""
+    """The steps to return, counted from the first of the session."""
 
     after: Annotated[Index, Meta(description="After so many steps.")] = 0
     limit: Annotated[int, Meta(ge=1, le=1000)] = 1000
@@ -138,14 +138,14 @@ class TraceQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ExecutionQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which executions to return, counted from the session's first."""
+    """The executions to return, counted from the first of the session."""
 
     after: Annotated[Index, Meta(description="After so many executions.")] = 0
     limit: Annotated[int, Meta(ge=1, le=1000)] = 1000
 
 
 class StepQuery(Struct, frozen=True):
-    """How much of a step to return."""
+    """The part of a step to return."""
 
     messages: Annotated[int, Meta(ge=0, le=10_000, description="So many last messages of the request.")] = 200
 
@@ -181,7 +181,7 @@ class SurveyQuery(SessionQuery, frozen=True, forbid_unknown_fields=True):
 
 
 class LiveQuery(Struct, frozen=True, rename={"with_list": "list"}):
-    """Which sessions to follow, and whether the list of all is followed."""
+    """The sessions to follow, and whether to follow the list of sessions."""
 
     with_list: Annotated[bool, Meta(description="Send the changes of the list of sessions.")] = False
     session: Annotated[
@@ -201,7 +201,7 @@ class NoQuery(Struct, frozen=True):
 
 
 class ChatQuery(Struct, frozen=True):
-    """Which version of the AI SDK the client has."""
+    """The version of the client's AI SDK."""
 
     sdk_version: Annotated[int, Meta(ge=5, le=7, description="The major version; 5 knows no approvals.")] = 6
 
@@ -223,13 +223,13 @@ class NewMessage(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Stop(Struct, frozen=True, forbid_unknown_fields=True):
-    """Why a run is to end."""
+    """The reason to stop a run."""
 
     reason: Text = "A client asked for it."
 
 
 class Approve(Struct, frozen=True, forbid_unknown_fields=True):
-    """A tool call may run, as the model asked for it or with other arguments."""
+    """The approval of a tool call, as the model made it or with other arguments."""
 
     question_id: QuestionId
     arguments: Mapping[str, Any] | None = None
@@ -237,7 +237,7 @@ class Approve(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Deny(Struct, frozen=True, forbid_unknown_fields=True):
-    """A tool call may not run; the model is given the reason."""
+    """The denial of a tool call, and its reason for the model."""
 
     question_id: QuestionId
     reason: Text = ""
@@ -254,7 +254,7 @@ class Grant(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Resume(Struct, frozen=True, forbid_unknown_fields=True):
-    """How to continue: with a grant, if a limit is used up."""
+    """The continuation of a run, with a grant if a limit is used up."""
 
     grant: Grant | None = None
 

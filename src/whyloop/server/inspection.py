@@ -1,4 +1,4 @@
-"""The operations that show sessions: the list, its numbers, the questions that wait, one run in detail."""
+"""The operations that show sessions: the list, its statistics, open questions, and one run in detail."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from whyloop.values.text import shortened
 SURVEYS_AT_ONCE, PAGE = 2, 200
 _FILTERS = tuple(field for field in SurveyQuery.__struct_fields__ if field not in ("limit", "sessions"))
 
-# A file to keep: shown under the address of the server, it would be a page of that site.
+# A file to download: shown by a browser, it would be a page of the server's site.
 _SAVED_HEADERS = {
     "content-security-policy": "sandbox",
     "x-content-type-options": "nosniff",
@@ -94,7 +94,7 @@ class InspectionApi(Api):
         within, limit = call.access.within, call.query.limit
         found: list[bodies.OpenQuestion] = []
         for summary in await self._store.waiting(within, limit=limit):
-            with suppress(SessionNotFoundError):  # It was deleted meanwhile.
+            with suppress(SessionNotFoundError):  # It was deleted in the meantime.
                 end = await read_end(OneSession(self._store, summary.identity), summary.agent_id)
                 found += questions_of(end.state, summary, self._redaction)
         found.sort(key=lambda question: question.asked_at)
@@ -171,7 +171,7 @@ class InspectionApi(Api):
 
     async def get_snapshot(self, call: Call) -> Response:
         shown = await snapshot_view(await self.open(call), call.agent_id, self._redaction)
-        # In pieces: to encode that of 20,000 steps at once takes 20 ms.
+        # In pieces, because encoding 20,000 steps at once takes 20 ms.
         pieces = [piece async for piece in json_pieces(shown, json_text)]
         for history in shown.values():
             if isinstance(history, list):

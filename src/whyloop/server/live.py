@@ -29,10 +29,10 @@ from whyloop.values.redaction import Redaction
 from whyloop.values.state import AgentStatus
 
 POLL_SECONDS = 0.5
-# Sessions are dated by the clocks of their runners, which may be this late.
+# Sessions have times from the clocks of their runners, which may be late by this much.
 LATE = timedelta(seconds=10)
 PAGE, MOST_PAGES = 200, 5
-# The sessions that are remembered with their last change, also for slow clients.
+# The number of sessions whose last change is remembered, for slow clients.
 MOST_CHANGED = 1000
 # A list changes with the status of a session. Up to this many running ones are read for their steps.
 MOST_RUNNING, MOST_READ, NOT_READ = 200, 20, -1
@@ -166,8 +166,8 @@ class _Change(Struct, frozen=True):
 class SessionChanges:
     """The changes of the list of sessions, for any number of clients.
 
-    While a client listens, one task asks the store for what changed. A client that is so slow that changes
-    are forgotten meanwhile is disconnected: it reads the list again when it returns.
+    While a client listens, one task polls the store for changes. A client that is too slow for the remembered
+    changes is disconnected, and reads the list again when it reconnects.
     """
 
     def __init__(self, store: Store, redaction: Redaction | None) -> None:
@@ -212,7 +212,7 @@ class SessionChanges:
             self._listeners -= 1
 
     def delete(self, summary: Summary) -> None:
-        """Tell clients that this process deleted a session."""
+        """Notify clients that this process deleted a session."""
         if self._listeners:
             self._deleted[summary.agent_id] = summary
 
@@ -319,7 +319,7 @@ class SessionChanges:
             summary = msgspec.structs.replace(reading.summary, version=reading.version)
             self._put(summary, msgspec.json.encode(shown))
             self._running.pop(agent_id)
-            if reading.state.status is AgentStatus.IN_PROGRESS:  # At the end, so that all have their turn.
+            if reading.state.status is AgentStatus.IN_PROGRESS:  # At the end, so that all of them get a turn.
                 self._running[agent_id] = reading.version
             release(reading.state)
 

@@ -13,7 +13,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Metrics:
-    """Count the runs that end in this process, as a handler of their events.
+    """Counters of the runs that end in this process, as a handler of their events.
 
     Args:
         transports: Transports that may drop envelopes. Default: none.
@@ -50,7 +50,7 @@ class Metrics:
 
         Args:
             tallies: The sessions.
-            of_process: False to leave out what all clients of this process do together. Default: True.
+            of_process: False to omit the counters that cover all clients of this process. Default: True.
         """
         statuses, questions = Counter[Labels](), 0
         for tally in tallies:

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the operations and from the types that they take and give."""
+"""The OpenAPI document, generated from the operations and their types."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _answer(operation: Operation) -> dict[str, Any]:
 
 
 def _none(operation: Operation) -> dict[str, Any]:
-    """Return the answer of a stream that there may not be."""
+    """Return the 204 response of a stream that may not exist."""
     if operation.streams is None or operation.method != "GET" or "{agent_id}" not in operation.path:
         return {}
     return {"204": {"description": "There is none."}}

@@ -1,4 +1,4 @@
-"""The operations of the server: one table, from which both the routes and the document are made."""
+"""The operations of the server: one table, from which the routes and the API document are made."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Operation(Struct, frozen=True):
     text: str | None = None
     """The media type of an answer that is text."""
     is_long: bool = False
-    """True if it may take seconds: it ends as soon as its client is gone."""
+    """True if it may take seconds, so that it ends as soon as its client is gone."""
     is_public: bool = False
-    """True if every client may do it: it shows nothing."""
+    """True if every client may do it, since it shows no data."""
 
     @property
     def method(self) -> str:

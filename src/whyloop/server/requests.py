@@ -49,7 +49,7 @@ _log = Logger()
 A = TypeVar("A")
 
 LARGEST_BODY = 1_000_000
-# The first request may be on its way in another process: its key is recorded within a moment.
+# The first request may be in progress in another process, which records its key within a moment.
 A_MOMENT, MOMENTS = 0.02, 10
 _MOST_DIGITS = 9
 _TOKEN = "token"  # Clients may send their secret in it, for the function that admits them.
@@ -70,7 +70,7 @@ _STATUS: dict[type[Exception], tuple[int, str]] = {
     msgspec.ValidationError: (400, "bad_request"),
     msgspec.DecodeError: (400, "bad_request"),
 }
-# For errors that speak to programmers in Python, or that name a host.
+# For errors whose texts are for Python programmers, or name a host.
 _TEXTS: dict[type[Exception], str] = {
     SessionRunningError: "The session is being run: wait until it has ended or pauses, or stop it.",
     WorkflowOpenError: "The session's workflow may be open: stop the session, and try again in a minute.",
@@ -135,7 +135,7 @@ def calling_the_app() -> Iterator[None]:
 
 
 def problem_of(error: Exception, redaction: Redaction | None = DEFAULT_REDACTION) -> tuple[int, Problem]:
-    """Return the HTTP status of an error, with the word and the sentence for it."""
+    """Return the HTTP status of an error, with its type and its sentence."""
     if isinstance(error, HTTPException):
         return error.status_code, Problem(getattr(error, "type", "refused"), str(error.detail))
     for kind, (status, word) in _STATUS.items():
@@ -254,7 +254,7 @@ def _plain_value(name: str, text: str, kind: type[msgspec.inspect.Type]) -> Any:
         digits = text.removeprefix("-")
         if not (digits.isascii() and digits.isdigit()):
             raise BadRequestError(f"invalid {name} {shortened(text, 40)!r}: use a whole number")
-        size = int(digits) if len(digits) <= _MOST_DIGITS else 10**_MOST_DIGITS  # That is out of every range.
+        size = int(digits) if len(digits) <= _MOST_DIGITS else 10**_MOST_DIGITS  # It is out of every range.
         return -size if text.startswith("-") else size
     if kind is msgspec.inspect.BoolType:
         if text not in ("true", "false"):
@@ -370,7 +370,8 @@ class Keys:
 
         `again` answers from the version that the first request recorded.
 
-        Requests with one key come one after the other. A key that came with another request before is 422.
+        Requests with one key are carried out one after the other. A key that was used for another request is
+        answered with 422.
         """
         if key is None:
             return await work()

@@ -1,7 +1,7 @@
-"""Runs that continue while clients do something else, and their events, recorded and as they come.
+"""Runs that continue in the background, and their events, recorded and live.
 
 Any process can follow a run, from its beginning, whichever process runs it. Streaming text is not recorded:
-of an answer whose text was not received while it streamed in, the rest is sent when the answer is recorded.
+if some text of an answer was not received live, the rest is sent once the answer is recorded.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CLOSING = "The server is shutting down."
 
 
 class Engine(Protocol):
-    """Runs the sessions of a server outside of the server's process."""
+    """An engine, which runs the sessions of a server outside of the server's process."""
 
     agent: str
     """The name of the agent of new sessions."""
@@ -67,10 +67,10 @@ class Engine(Protocol):
         by: str,
         key: RequestKey | None,
     ) -> None:
-        """Let a pending tool call run with other arguments, which must fit its tool."""
+        """Approve a pending tool call with other arguments, which must fit its tool."""
 
     async def wake(self, summary: Summary) -> None:
-        """Look at a session that was changed in the store while it did not run."""
+        """Check a session that was changed in the store while it did not run."""
 
 
 class ServedSession(Session[Any, Any]):
@@ -111,7 +111,7 @@ class Runs:
         task.add_done_callback(self._running.pop)
         try:
             await _either(task, begun.wait())
-        finally:  # The client may have gone away, and the run continues.
+        finally:  # Even if the client has disconnected, the run continues.
             if begun.is_set() or not task.done():
                 task.add_done_callback(_report)
         if not begun.is_set():
@@ -201,7 +201,7 @@ async def follow_events(
         if watcher.is_gone:
             raise SessionNotFoundError(watcher.agent_id)
         chunks = [_chunk_decoder.decode(body) for body in bodies]
-        # Everything that was recorded before these chunks were sent can be read now.
+        # Everything that was recorded before these chunks can be read now.
         async with aclosing(entries_after(store, reading)) as entries:
             async for entry, before, after in entries:
                 for event in answers.streamed(before.state, chunks):

@@ -26,7 +26,7 @@ from whyloop.broadcasting.feed import FeedItem
 from whyloop.errors import StoreError
 from whyloop.server.access import PROTOCOL
 
-# Proxies cut a connection that was silent for a while, often a minute.
+# Proxies close a connection that is silent for a while, often a minute.
 IDLE_SECONDS = 15.0
 STILL_HERE = b": still here\n\n"
 # How long a browser waits before it connects again.
@@ -106,7 +106,7 @@ async def web_socket(websocket: WebSocket, envelopes: AsyncGenerator[Sequence[Fe
 
 
 async def accept(websocket: WebSocket) -> None:
-    """Accept a WebSocket; a browser that offers protocols wants one of them."""
+    """Accept a WebSocket; a browser that offers protocols requires one of them."""
     await websocket.accept(PROTOCOL if PROTOCOL in websocket.scope.get("subprotocols", ()) else None)
 
 
@@ -116,11 +116,11 @@ async def send_over(websocket: WebSocket, pump: Coroutine[Any, Any, None]) -> No
     with suppress(WebSocketDisconnect):
         # Messages of the client are read and dropped.
         await together(pump, _gone(websocket.receive, "websocket.disconnect"))
-        with suppress(RuntimeError):  # It may be closed already.
+        with suppress(RuntimeError):  # It may already be closed.
             await websocket.close(1001)
 
 
-# A thousand clients get the same items at about the same time.
+# A thousand clients may get the same items at about the same time.
 @lru_cache(maxsize=500)
 def frame(item: FeedItem) -> bytes:
     """Return an envelope as a server-sent event; JSON has no line breaks in it."""
@@ -128,7 +128,7 @@ def frame(item: FeedItem) -> bytes:
 
 
 def in_pieces(frames: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield frames together as far as they are short: what is written waits in memory."""
+    """Yield short frames together, but not too many, since they wait in memory."""
     held: list[bytes] = []
     size = 0
     for each in frames:
@@ -176,7 +176,7 @@ async def until_gone(work: Coroutine[Any, Any, T], receive: Receive) -> T:
 
 
 async def together(*works: Coroutine[Any, Any, None], until: str = asyncio.FIRST_COMPLETED) -> None:
-    """Do all of these until one of them has ended, or has failed, and raise its error."""
+    """Run all of these until one of them has ended or failed; raise its error."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=until)

@@ -76,7 +76,7 @@ def state_view(reading: Reading, redaction: Redaction | None, *, is_running: boo
     state, listed = reading.state, reading.summary
     if is_running is None:
         is_running = listed.runner is not None
-    # The list is updated when the status of a session changes, and not with every step.
+    # The list is updated when the status of a session changes, not with every step.
     latest = replace(summary_of_end(state, listed), version=reading.version)
     body = SessionState(
         session=_summary(latest, redaction, is_running=is_running),
@@ -286,7 +286,7 @@ async def _read_until(
 # Executions
 
 LONGEST_QUERY, LONGEST_REASON = 200, 300
-# A trace has this many of the latest executions, and those of its steps.
+# The number of latest executions in a trace, besides those of its steps.
 MOST_LATEST = 100
 # The sessions whose earlier executions are remembered.
 MOST_SESSIONS = 100

@@ -59,7 +59,7 @@ _NOT_JUDGED = "-"
 async def _work(function: Callable[[], T], transitions: int) -> T:
     """Judge a run with this many transitions without blocking the event loop."""
     if transitions > LONG:
-        # A search for garbage would hold all threads up for as long as it looks at the values of the run.
+        # A garbage collection would hold up all threads while it visits the values of the run.
         with _short_switches, no_garbage_collection():
             return await asyncio.to_thread(function)
     await reading_turns().take()
@@ -67,9 +67,9 @@ async def _work(function: Callable[[], T], transitions: int) -> T:
 
 
 class _ShortSwitches:
-    """Let the event loop take the interpreter back from a thread after half a millisecond, not after five.
-
-    A beat of the event loop needs it several times: one in a hundred was 20 ms late, and is 2 ms late now.
+    """A setting with which the event loop gets the interpreter back from a thread after half a millisecond,
+    not after five. Each round of the event loop needs it several times: one in a hundred was 20 ms late, and
+    is 2 ms late now.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ _short_switches = _ShortSwitches()
 
 
 class Recordings:
-    """The recordings of sessions that were judged last, so that a slider reads its session once."""
+    """The recordings of recently judged sessions, so that a slider reads its session only once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -103,7 +103,7 @@ class Recordings:
 
     @asynccontextmanager
     async def reading(self, summary: Summary) -> AsyncIterator[Recording]:
-        """Hold the recording of a session at the version with which it is listed."""
+        """Return the recording of a session at its listed version, while a block uses it."""
         key = (summary.identity, summary.version)
         found = self._kept.get(key)
         if found is None:
@@ -118,7 +118,7 @@ class Recordings:
                 _release(found)
 
     def _keep(self, key: tuple[str, int], found: Recording) -> None:
-        """Keep a recording instead of those that it replaces, unless it is too long."""
+        """Keep a recording in place of those that it replaces, unless it is too long."""
         for other in [each for each in self._kept if each[0] == key[0]]:
             _release(self._kept.pop(other))
         if size_of(found) <= MOST_TRANSITIONS:
@@ -128,7 +128,7 @@ class Recordings:
 
 
 def _release(recording: Recording) -> None:
-    """Free a recording in slices, once nothing else refers to it."""
+    """Free a recording in slices, if nothing else refers to it."""
     for execution in recording.executions:
         release_all([*execution.transitions, *execution.states])
         release(execution.after)
@@ -292,7 +292,7 @@ async def survey_view(store: Store, pages: AsyncIterable[Sequence[Summary]], lim
 def _count(recording: Recording, rules: Sequence[Limit], total: Surveyor) -> float | None:
     """Count the runs of a session; return the lowest value that cuts none.
 
-    None if every value leaves them as they are.
+    None if no value changes them.
     """
     own = Surveyor(rules)
     own.add(recording)
