@@ -1,6 +1,5 @@
-"""Judge recorded runs under other rules, or under two sets of rules, without a model; compare two runs.
-
-A rule that is given replaces the recorded evaluations of its class, and all others keep theirs.
+"""Judge recorded runs under other rules, or under two sets of rules, without a model; compare two runs. Each
+rule replaces the recorded evaluations of its class, and all other rules keep theirs.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from whyloop.values.state import AgentState
 Rule = CriterionLike | ErrorPolicy | ContinuationCriteria
 """A criterion, an error policy, or all criteria of an agent."""
 
-# The order in which an agent asks its rules; those that are not listed are the developer's own.
+# The order in which an agent evaluates its rules; unlisted ones are the developer's own.
 _FIRST = (
     "ErrorPolicyCriterion",
     "StopRequestedCheck",
@@ -38,7 +37,7 @@ _FIRST = (
     "FinishReasonCheck",
 )
 _LAST = ("ApprovalRequired", "ToolCallPresenceCheck")
-# Every agent has these, and they have no settings: a recording is all that they need.
+# Every agent has these rules, which have no settings, so a recording is all that they need.
 _ALWAYS = (StopRequestedCheck, ApprovalRequired, ToolCallPresenceCheck)
 
 
@@ -49,8 +48,8 @@ def judge(run: Run, *rules: Rule, replace_all: bool = False, grants: bool = True
         run: A state, a snapshot, the entries of a journal, the lines of an export with one session, or a
             `Recording`, which `await Recording.read(store, agent_id)` reads from a store.
         *rules: Criteria and error policies. Each replaces the recorded evaluations of its class.
-        replace_all: True to judge as an agent with these rules alone would. Default: False, rules that are
-            not given keep their recorded evaluations.
+        replace_all: True to judge as if the agent had only these rules. Default: False, so that all other
+            rules keep their recorded evaluations.
         grants: False to leave out what people granted on top of the limits. Default: True.
     """
     recording, judging = Recording.of(run), Rules(*rules, replace_all=replace_all)
@@ -72,17 +71,17 @@ class Rules:
         given = [each for rule in rules for each in _criteria_of(rule)]
         refuse_contradictions(given)
         self.given = ContinuationCriteria(*sorted(given, key=_place))
-        """The rules that were given, in the order of an agent."""
+        """The rules, in the order of an agent."""
         kinds = {type(rule) for rule in given}
         whole = [*self.given.criteria, *[kind() for kind in _ALWAYS if kind not in kinds]]
         self.whole = ContinuationCriteria(*sorted(whole, key=_place))
-        """The same, with the checks that every agent has."""
+        """The same rules, with the checks that every agent has."""
         self.names = frozenset(map(name_of, self.given.criteria))
         """The names of the rules."""
         self.replace_all = replace_all
         """True if no recorded evaluation counts."""
         self.strict = strict
-        """True if a rule that raises is an error, and not an end of the run."""
+        """True if an exception in a rule is an error, not an end of the run."""
 
     def judge(self, recording: Recording, *, grants: bool = True) -> Replay:
         """Judge every execution of a recording, each from its recorded beginning.
@@ -116,7 +115,7 @@ class Rules:
             for rule, e in zip(criteria.criteria, outcome.evaluations, strict=True)
         ]
         old = _places_of(recorded.evaluations)
-        # A rule takes the place of the recorded one, unless that is at another place in an agent.
+        # A rule replaces the recorded one in its place, unless an agent evaluates it elsewhere.
         places = {(place, evaluation.criterion) for place, evaluation in old}
         fresh = deque([each for each in new if (each[0], each[1].criterion) not in places])
         replaced = self.names.union([evaluation.criterion for _, evaluation in new])
@@ -154,7 +153,7 @@ def _criteria_of(rule: Rule) -> Sequence[CriterionObject]:
 
 
 def _place(rule: CriterionObject, name: str | None = None) -> int:
-    """Return the position at which an agent evaluates a rule, whose evaluation may have a name of its own.
+    """Return the position at which an agent evaluates a rule.
 
     A rule about the whole session is among the developer's own.
     """
@@ -164,7 +163,7 @@ def _place(rule: CriterionObject, name: str | None = None) -> int:
 
 
 def _places_of(evaluations: Sequence[ContinuationEvaluation]) -> list[tuple[int, ContinuationEvaluation]]:
-    """Return recorded evaluations with the positions at which an agent evaluated their rules.
+    """Return recorded evaluations with the positions of their rules in an agent.
 
     A rule that comes after one of the developer's own, or after a later one, is among the developer's own.
     """
@@ -194,7 +193,7 @@ class Comparison(Struct, frozen=True):
 
     @property
     def differs(self) -> bool:
-        """True if an execution ends otherwise under the two."""
+        """True if an execution ends differently under the two."""
         return any(
             one.ending != other.ending or one.beyond != other.beyond
             for one, other in zip(self.first.executions, self.second.executions, strict=True)
@@ -277,7 +276,7 @@ def diff(first: Run, second: Run) -> Difference | None:
         if (found := _difference(index + 1, *outcomes)) is not None:
             return found
     ends = ending_of(one), ending_of(other)
-    if _end_of(ends[0]) != _end_of(ends[1]):  # Decided in the middle of a step.
+    if _end_of(ends[0]) != _end_of(ends[1]):  # It was decided in the middle of a step.
         number = max(len(steps[0]), 1)
         reason = f"the first run was {ends[0]}, the second {ends[1]}"
         return Difference(

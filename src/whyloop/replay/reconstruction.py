@@ -1,7 +1,7 @@
-"""The transitions of a state, made again from its steps.
+"""The transitions of a state, reconstructed from its steps.
 
 A journal holds the transitions themselves. A state only holds their result, from which
-they are reconstructed here. So a state and a snapshot can be judged as well.
+they are reconstructed here. So states and snapshots can be judged, too.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class RecordedExecution(Struct, frozen=True):
 
 
 def has_work(transitions: Iterable[Transition]) -> bool:
-    """Return whether anything was done or decided about a query."""
+    """Return whether any work or decision followed a query."""
     return any(isinstance(each, Answered | ModelFailed | Judged) for each in transitions)
 
 
@@ -93,7 +93,7 @@ class _OpenedAgain(Answered, frozen=True, tag="opened_again", kw_only=True):
 
 
 def executions_of(state: AgentState) -> tuple[RecordedExecution, ...]:
-    """Return the executions of a state, as far as its steps tell."""
+    """Return the executions of a state, as far as its steps show them."""
     if state.steps.start or (state.steps and state.steps[0].number != 1):
         raise _incomplete(state)
     executions: list[RecordedExecution] = []
@@ -139,7 +139,7 @@ def _by_execution(state: AgentState) -> Iterator[tuple[list[Step], bool]]:
 
 
 class _Refold:
-    """Makes the transitions of one execution again, and applies them."""
+    """A builder of the transitions of one execution, which it applies."""
 
     def __init__(self, whole: AgentState, before: AgentState, steps: list[Step], *, is_last: bool) -> None:
         self.whole = whole
@@ -247,7 +247,7 @@ class _Refold:
         at = self.state.state_info.updated_at
         stop = outcome.evaluation_for("StopRequestedCheck")
         if wraps_up:
-            # A stop that it has was requested after that: it would not have wrapped up.
+            # The stop was requested after that, or the run would not have wrapped up.
             before = StopRequestedCheck().explain(self.state)
             evaluations = [before if each is stop else each for each in outcome.evaluations]
             outcome = replace(outcome, evaluations=tuple(evaluations))
@@ -258,7 +258,7 @@ class _Refold:
         self.add(Judged(at, outcome=outcome, step=number))
 
     def _wait(self, step: Step) -> None:
-        """Wait out a provider, as the run did between two steps."""
+        """Add the wait of the run between two steps."""
         last, execution = self.state.current_step, self.state.execution
         if last is None or last.model_failure is None or last.outcome is None or execution.resumes:
             return

@@ -1,4 +1,4 @@
-"""Recorded runs: one as the transitions that made its executions, or many, a few at a time."""
+"""Recorded runs: one as the transitions of its executions, or many, a few at a time."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Recording(Struct, frozen=True):
 
     @classmethod
     async def read(cls, store: Store, agent_id: str) -> Recording:
-        """Read the recording of a stored session, as it is now.
+        """Read the recording of a stored session.
 
         Args:
             store: The store.
@@ -92,7 +92,7 @@ class Recording(Struct, frozen=True):
             summary: The session, as `store.sessions()` lists it.
         """
         agent_id = summary.agent_id
-        if summary.version <= FIRST_READ:  # One query returns all of it: a sixth less time than in portions.
+        if summary.version <= FIRST_READ:  # One query for all of it takes a sixth less time than portions.
             [found] = await store.read_listed([summary])
             if found is None:
                 raise SessionNotFoundError(agent_id)
@@ -117,11 +117,11 @@ class Recording(Struct, frozen=True):
 
 
 Run = AgentState | Mapping[str, Any] | Recording | Iterable[str]
-"""A recorded run, in any of the forms in which it is kept."""
+"""A recorded run, in any of its forms."""
 
 
 class _Reader:
-    """Reads the entries of a journal into executions."""
+    """A reader of journal entries, which it turns into executions."""
 
     def __init__(self, agent_id: str) -> None:
         self._agent_id = agent_id
@@ -152,7 +152,7 @@ class _Reader:
         if isinstance(transition, JudgedAlike):
             transition = transition.judged(state.last_continuation_outcome)
         self._state = transition.apply_to(state)
-        if isinstance(transition, Restored):  # What the snapshot holds can be judged as well.
+        if isinstance(transition, Restored):  # The contents of the snapshot can be judged, too.
             self._executions = list(executions_of(self._state))
             if self._executions:
                 last = self._executions.pop()
@@ -219,9 +219,9 @@ class Filters(TypedDict, total=False):
 async def read_runs(
     source: Store | Iterable[Run] | AsyncIterable[Run], filters: Filters | None = None
 ) -> AsyncIterator[Recording | Problem]:
-    """Yield the recording of each run, or why there is none.
+    """Yield the recording of each run, or the problem with it.
 
-    Sessions that are deleted while a store is read are left out; those that come meanwhile may be.
+    Sessions that are deleted while a store is read are omitted; new ones may be.
 
     Args:
         source: A store, or states and other recorded runs.
@@ -250,7 +250,7 @@ def _recording_of(run: Run, number: int) -> Recording | Problem:
 
 
 async def read_page(store: Store, sessions: Sequence[Summary]) -> AsyncIterator[Recording | Problem]:
-    """Yield the recording of each session of a page, or why there is none.
+    """Yield the recording of each session of a page, or the problem with it.
 
     Args:
         store: The store.

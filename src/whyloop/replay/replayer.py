@@ -41,12 +41,12 @@ _RETRY = ErrorHandlingDecision.RETRY
 _OUT_OF_TIME = Interruption.OUT_OF_TIME
 _UNKNOWN_USAGE = Usage(reported=False)
 
-# The work of a process after it has begun, and the transitions that it records without any work.
+# The transitions after which a process works, and those that it records without any work.
 _WORK = (Answered, ModelFailed, Reopened, CallFinished, Closed)
 _WORK_OR_NOT = (*_WORK, Judged, Left, Decided, Resumed, Recovered)
 
-# The rules that decide about a step that is cut off as they did about the whole of it: always, and if the
-# model had answered by then.
+# The rules whose decision about a step does not change if it is interrupted: always, or if the model had
+# answered by then.
 _POLICY = "ErrorPolicyCriterion"
 _COUNTS_STEPS = frozenset({"StepsLimit"})
 _KNOW_THE_ANSWER = frozenset({"StepsLimit", "TokenUsageLimit", "CostLimit", "FinishReasonCheck"})
@@ -68,7 +68,7 @@ class Evaluate(Protocol):
 
 
 class Replayer:
-    """Replays one execution under other rules.
+    """A replay of one execution under other rules.
 
     Args:
         execution: The recorded execution.
@@ -100,7 +100,7 @@ class Replayer:
                 break
         outcome, wrapped_up = self.state.last_continuation_outcome, self.execution.after.execution.wrap_up
         if wrapped_up and not self.state.execution.wrap_up and outcome and leaves_work(self.state, outcome):
-            self._assume()  # It would have wrapped up here, and that answer is not recorded.
+            self._assume()  # It would have wrapped up here, but that answer is not recorded.
         has_ended = self.state.status.has_ended or (outcome is not None and outcome.pauses)
         return ExecutionReplay(
             state=self.state,
@@ -201,7 +201,7 @@ class Replayer:
         return any(evaluation not in kept for evaluation in forbade)
 
     def _retries_differ(self, before: ContinuationOutcome, now: ContinuationOutcome) -> bool:
-        """Return whether the wait before the next model call would have been another one."""
+        """Return whether the wait before the next model call would have been different."""
         step, failures = self.state.current_step, self.state.execution.failures
         if step is None or step.model_failure is None:
             return False

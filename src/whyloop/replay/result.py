@@ -18,14 +18,14 @@ from whyloop.values.state import AgentState, AgentStatus
 
 
 class Amounts(Struct, frozen=True):
-    """The use or the savings of a run. None is unknown, and unknown plus known is unknown."""
+    """What a run used, or would have saved. None means unknown, and unknown plus known is unknown."""
 
     steps: int = 0
     """The closed steps."""
     tokens: int | None = 0
     """The tokens, read and written; None if a provider did not report those of an answer."""
     seconds: float | None = 0.0
-    """The active seconds, of models and tools at work; None if a run was imported without its times."""
+    """The active seconds of models and tools; None if the run was imported without its times."""
     cost: Decimal | None = Decimal(0)
     """The cost in US dollars; None if the price of an answer is unknown."""
 
@@ -60,12 +60,12 @@ _FORBID = ContinuationDecision.FORBID_CONTINUATION
 
 
 class Ending(Struct, frozen=True):
-    """How an execution ended, as far as it did."""
+    """How an execution ended, if it did."""
 
     status: AgentStatus
     """The status of the run."""
     stopped_at: int | None = None
-    """The step with which it ended, counted from 1; 0 if it ended before its first. None: it did not end."""
+    """The step with which it ended, counted from 1; 0 before its first; None if it did not end."""
     stop_reason: StopReason | None = None
     """Why it ended; None if it did not."""
     resolved_by: str | None = None
@@ -112,7 +112,7 @@ class ExecutionReplay(Struct, frozen=True):
     assumed_from: int | None = None
     """The first step that assumes an effect that the recording lacks; None if all is exact."""
     beyond: bool = False
-    """True if the rules would have continued past the recording, so that its end is not known."""
+    """True if the rules would have continued past the recording, so that the end is unknown."""
 
     @property
     def execution_id(self) -> str:
@@ -167,14 +167,14 @@ class ExecutionReplay(Struct, frozen=True):
 
     @property
     def used(self) -> Amounts:
-        """The use up to the end under these rules."""
+        """The amounts used up to the end under these rules."""
         execution = self.state.execution
         seconds = None if execution.untimed else execution.active_seconds
         return amounts_of(execution.step_count, seconds, [execution.usage])
 
     @property
     def saved(self) -> Amounts:
-        """The use that these rules would have saved, at least.
+        """The minimum amounts that these rules would have saved.
 
         An interrupted step counts as used in full.
 
@@ -219,8 +219,8 @@ class ExecutionReplay(Struct, frozen=True):
 class Replay(Struct, frozen=True):
     """A recorded run, judged again.
 
-    Its executions are judged one by one. The properties are those of the latest one, as those of a state
-    are; `saved` is the sum of all.
+    Its executions are judged one by one. As in a state, the properties are those of the latest one, except
+    `saved`, which is the sum of all.
     """
 
     agent_id: str
@@ -270,7 +270,7 @@ class Replay(Struct, frozen=True):
 
     @property
     def differs(self) -> bool:
-        """True if any execution would have ended otherwise."""
+        """True if any execution would have ended differently."""
         return any(execution.differs for execution in self.executions)
 
     @property

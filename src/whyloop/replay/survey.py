@@ -44,9 +44,9 @@ class Row(Struct, frozen=True):
     cut: int
     """The runs that it would have ended earlier."""
     completed: int
-    """Those of them that had completed."""
+    """The runs among them that had completed."""
     beyond: int
-    """The runs that it would have let continue past their recording."""
+    """The runs that would have continued past their recording."""
     saved: Amounts
     """The use that it would have saved in the runs that it ended, as far as it is known."""
     unknown_tokens: int = 0
@@ -76,7 +76,7 @@ class Survey(Struct):
     problem_count: int = 0
     """The sessions that could not be judged."""
     problems: list[Problem] = []
-    """The first thousand of them."""
+    """The first thousand problems."""
 
 
 async def survey(
@@ -88,8 +88,8 @@ async def survey(
 ) -> Survey:
     """Return what each rule would have cut and saved, over many recorded runs.
 
-    All values of a limit take one pass together. Runs are read a few at a time, so the memory does not grow
-    with their number.
+    All values of a limit take a single pass. Runs are read a few at a time, so memory use does not grow with
+    their number.
 
     Args:
         source: A store, or states and other recorded runs.
@@ -107,7 +107,7 @@ async def survey(
 
 
 class Surveyor:
-    """Counts runs one after the other.
+    """A survey that counts runs one after the other.
 
     Args:
         rules: The rules, each judged alone.
@@ -131,7 +131,7 @@ class Surveyor:
         """Count the runs of one session.
 
         Args:
-            found: The recording of the session, or why there is none.
+            found: The recording of the session, or the problem with it.
         """
         total = self._survey
         if isinstance(found, Problem):
@@ -151,7 +151,7 @@ class Surveyor:
             for other, replay in zip(self._others, judged, strict=True):
                 other.add(replay)
             total.sessions += 1
-        except Exception as error:  # One run must not end the others.
+        except Exception as error:  # An error in one run must not affect the others.
             self._report(Problem.of(found.agent_id, error))
 
     def _report(self, problem: Problem) -> None:
@@ -299,7 +299,7 @@ class _Family:
             reached, last = used, bisect_right(values, used)
             if outcome is not None and not outcome.decision.continues and not outcome.pauses:
                 if not self._interrupts(point):
-                    continue  # It ended here anyway.
+                    continue  # The run ended here anyway.
                 reached = self._used_at_answer(point, used)
                 last = bisect_left(values, reached)  # An answer at the deadline is in time.
             first = bisect_right(values, highest)

@@ -1,4 +1,4 @@
-"""Find good values for the limits of an agent in its recorded runs."""
+"""Tuning: good values for the limits of an agent, from its recorded runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TOKENS = [number * 10**power for power in range(1, 7) for number in _ROUND]
 _SECONDS = [number * 10**power / 100 for power in range(1, 8) for number in _ROUND]
 _DOLLARS = [f"{number * 10**power / 100_000:.5f}" for power in range(1, 8) for number in _ROUND]
 
-# Each limit by its keyword of an agent, with the values to try and the measure that it saves first of all.
+# Each limit by its keyword of `Agent`, with the values to try and the amount that it mainly saves.
 LIMITS: dict[str, Callable[[], list[Limit]]] = {
     "max_steps": lambda: [StepsLimit(value) for value in _STEPS],
     "max_tokens": lambda: [TokenUsageLimit(value) for value in _TOKENS],
@@ -36,7 +36,7 @@ LIMITS: dict[str, Callable[[], list[Limit]]] = {
     "max_cost": lambda: [CostLimit(value, unknown="allow") for value in _DOLLARS],
 }
 _MEASURES = {"timeout": "seconds", "cumulative_timeout": "seconds", "max_cost": "cost"}
-# What a limit counts, and what to say if nothing of that is known.
+# The amount that a limit counts, and the text if it is unknown.
 _COUNTED = {
     "max_tokens": ("tokens", "no tokens are known"),
     "timeout": ("seconds", "no time is known"),
@@ -54,11 +54,11 @@ class Curve(Struct, frozen=True):
     rows: tuple[Row, ...]
     """One row for each value, from the last that cuts the most runs to the first that cuts none."""
     measure: str
-    """The amount that the limit is there to save: `tokens`, `seconds`, `cost` or `steps`."""
+    """The amount that the limit is meant to save: `tokens`, `seconds`, `cost` or `steps`."""
     knee: float | None
-    """The value after which higher ones keep few more completed runs; None if the curve is flat."""
+    """The value above which few more completed runs are kept; None if the curve is flat."""
     recommended: float | None
-    """The lowest value that keeps as many completed runs as was asked for; None if none does."""
+    """The lowest value that keeps the requested share of completed runs; None if none does."""
     sentence: str
     """The recommendation in one sentence, with its numbers."""
 

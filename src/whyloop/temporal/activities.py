@@ -1,4 +1,4 @@
-"""The activities of a worker: they store what a workflow recorded, ask models and run tools."""
+"""The activities of a worker: storing what a workflow recorded, model calls and tool calls."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def refused(error: Exception) -> ApplicationError:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Let Temporal retry only while the store is unavailable."""
+    """Raise errors so that Temporal only retries while the store is unavailable."""
     try:
         yield
     except (StoreUnavailableError, ApplicationError):
@@ -96,7 +96,7 @@ def _explained() -> Iterator[None]:
 class Activities:
     """The work of a worker on sessions that Temporal runs.
 
-    A session is read once by each worker, and after that only what is new: the last sessions are remembered.
+    Each worker reads a session once, and afterwards only what is new, because it remembers recent sessions.
 
     Args:
         store: The store of the sessions.
@@ -130,7 +130,7 @@ class Activities:
     async def open(self, given: Open) -> Opened:
         """Acquire the lease of a session, and return what was recorded since a version.
 
-        Every run of a workflow begins with it, so here a workflow is recorded that no client recorded.
+        Every run of a workflow begins with this activity, so it records a workflow that no client recorded.
         """
         start, workflow = given.start, activity.info().workflow_id or ""
         agent_id, lease = start.agent_id, None
@@ -165,7 +165,7 @@ class Activities:
                     raise
                 return Answer(part=_part_of(run, step), stop=stop)
             except Exception as error:
-                # Not an error of the model: a script that is too short, or agents inside each other.
+                # Not an error of the model: a script that is too short, or agents nested too deeply.
                 transitions = (*run.noted(step), failure_transition(run, step, error))
             finally:
                 running_inside.reset(inside)
@@ -191,7 +191,7 @@ class Activities:
                 running_inside.reset(inside)
             opened = reading.state.open_step
             assert opened is not None
-            # The results of all calls of a step may be stored together.
+            # The results of all calls of a step may be stored in one entry.
             if (error := too_large(finished, share=len(opened.calls))) is not None:
                 asked = opened.call_to_run(given.index)
                 failure = tool_failure(ErrorType.TOOL, asked, str(error))
@@ -246,7 +246,7 @@ class Activities:
         if given.entries:
             return await self._append(given)
         if given.release and (reason := await self.store.release(given.lease)) is not None:
-            # It was left for a run that ended just then: it is meant for the session.
+            # The request was left for a run that had just ended, so it is meant for the session.
             await self.store.request_stop(given.lease.agent_id, reason)
         return None
 
@@ -301,7 +301,7 @@ class Activities:
         return reading
 
     async def _send_events(self, given: Appendix) -> None:
-        """Give the events of new entries to the handlers of the agent and of this worker."""
+        """Send the events of new entries to the handlers of the agent and of this worker."""
         handlers = (*self._agent(given.agent)._setup.handlers.all(), *self._handlers)
         if not handlers:
             return
@@ -344,7 +344,7 @@ class Activities:
         if not setup.toolsets:
             return setup
         name = reading.state.execution.id
-        async with self._listing.setdefault(name, asyncio.Lock()):  # Calls of a step begin at once.
+        async with self._listing.setdefault(name, asyncio.Lock()):  # The calls of a step begin together.
             listed = self._listed.get(name)
             if listed is not None:
                 return replace(setup.with_tools(listed.tools), toolsets=())
@@ -413,7 +413,7 @@ def _was_unavailable(signalled: asyncio.Task[bool]) -> bool:
 
 
 def _is_cut_off() -> bool:
-    """Return whether the workflow ended this activity, and not the end of the worker."""
+    """Return whether the workflow, not the end of the worker, ended this activity."""
     details = activity.cancellation_details()
     return details is not None and (details.cancel_requested or details.not_found)
 

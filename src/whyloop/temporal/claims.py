@@ -1,4 +1,4 @@
-"""Large payloads: the store of their session keeps them, and Temporal has their keys."""
+"""Claims: large payloads, which the store of their session keeps; Temporal has their keys."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ LARGEST_PAYLOAD = 64 * 1024
 """A payload of more bytes is kept in the store, and Temporal has its key."""
 
 LARGEST_CLAIM = 90_000_000
-"""The maximum bytes of an activity's result, also as text within an entry of the journal."""
+"""The maximum size of an activity's result in bytes, even as text within a journal entry."""
 
 PAUSES = (0.1, 0.2, 0.4, 0.8)
-"""The seconds between attempts to keep a payload; a worker shows no sign of life meanwhile."""
+"""The seconds between attempts to keep a payload, during which a worker sends no heartbeat."""
 
 
 def too_large(value: Struct, name: str = "result", *, share: int = 1) -> ConfigurationError | None:
     """Return why a value cannot be recorded by a workflow; None if it can.
 
-    It is refused before a workflow has it, since Temporal would try to store it forever.
+    It is refused before it reaches a workflow, since Temporal would try to store it forever.
 
     Args:
         value: The value that an activity returns, or that a client sends.
-        name: What the value is, for the error. Default: "result".
-        share: How many such values one payload may have. Default: 1.
+        name: The kind of value, for the error. Default: "result".
+        share: The number of such values in one payload. Default: 1.
     """
     text, limit = encoding.json_text(value), LARGEST_CLAIM // share
     if len(text) < limit // 8:  # The most bytes that a character takes as text within text.
@@ -56,9 +56,8 @@ def too_large(value: Struct, name: str = "result", *, share: int = 1) -> Configu
 
 
 class StoreDriver(StorageDriver):
-    """Keep large payloads of a session's workflow in the store of the session, beside its journal.
-
-    What was read from the journal is not copied: its entries never change, and are read there again.
+    """A driver that keeps large payloads of a session's workflow in the store of the session, beside its
+    journal. Entries of the journal are not copied: they never change, and are read there again.
 
     Args:
         store: The store.
@@ -92,7 +91,7 @@ class StoreDriver(StorageDriver):
         return StorageDriverClaim({"session": agent_id, "key": key})
 
     async def _keep(self, agent_id: str, data: bytes) -> str:
-        """Keep bytes; wait if the store is unavailable, to not lose a result."""
+        """Keep bytes; wait if the store is unavailable, so that no result is lost."""
         for seconds in PAUSES:
             try:
                 return await self._store.keep_claim(agent_id, data)

@@ -32,7 +32,7 @@ _REFUSALS = frozenset(
         RPCStatusCode.UNAUTHENTICATED,
     }
 )
-"""The answers of a server that would give the same answer again; every other one may pass."""
+"""The answers that a server would repeat; all others may be temporary."""
 
 _ABOUT_RIGHTS = frozenset(
     {RPCStatusCode.NOT_FOUND, RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED}
@@ -61,7 +61,7 @@ def reaching(client: Client) -> Iterator[None]:
 
 
 def connection_error(client: Client, error: BaseException) -> StoreError | None:
-    """Return the error to raise for one of the connection; None if it is another.
+    """Return the error to raise for an error of the connection; None for any other.
 
     A `StoreUnavailableError` says that Temporal did not answer, any other `StoreError` that it refused.
 

@@ -1,4 +1,4 @@
-"""A codec that encrypts what Temporal keeps: payloads in histories, and large ones in the store."""
+"""A codec that encrypts the payloads in Temporal's histories, and large ones in the store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ KEY_BYTES = (16, 24, 32)
 
 
 class EncryptionCodec(PayloadCodec):
-    """Encrypt payloads with AES-GCM; pass it to every client and worker as `WhyloopPlugin(codec=…)`.
+    """A codec that encrypts payloads with AES-GCM; pass it to every client and worker as
+    `WhyloopPlugin(codec=…)`.
 
     To replace a key, give every client and worker the new one first, and then name it in `key_id`. Keep the
     old one for as long as Temporal keeps the histories that were encrypted with it.

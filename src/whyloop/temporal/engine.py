@@ -26,7 +26,7 @@ _log = Logger()
 
 
 class TemporalEngine:
-    """Let the workers of a Temporal namespace run the sessions of an `AgentServer`.
+    """An engine with which Temporal's workers run the sessions of an `AgentServer`.
 
     Pass it as `AgentServer(store, engine=…)`. Existing sessions keep the agent that they have.
 
@@ -83,7 +83,7 @@ class TemporalEngine:
         by: str,
         key: RequestKey | None = None,
     ) -> None:
-        """Let a pending tool call run with other arguments, which a worker checks.
+        """Approve a pending tool call with other arguments, which a worker checks.
 
         Args:
             summary: The session as it is listed.
@@ -96,9 +96,10 @@ class TemporalEngine:
             await session.edit(question_id, arguments, by=by, key=key)
 
     async def wake(self, summary: Summary) -> None:
-        """Let the workflow of a session look at the store: the session was changed there.
+        """Wake the workflow of a session that was changed in the store.
 
-        While Temporal is away this only logs: the change is recorded, and `TemporalRecovery` wakes it later.
+        If Temporal is unavailable, this is only logged: the change is recorded, and `TemporalRecovery` wakes
+        the workflow later.
 
         Args:
             summary: The session as it is listed.
@@ -127,7 +128,7 @@ class TemporalEngine:
                 accepted = await beginning
             except SessionRunningError:
                 if key is not None and session.state.status is not AgentStatus.IN_PROGRESS:
-                    # What has just begun may be the same request, which is known once it is recorded.
+                    # The execution may belong to the same request, which is known once it is recorded.
                     await self._recorded(session, session.version)
                 raise
             return await self._recorded(session, accepted.version)
@@ -143,7 +144,7 @@ class TemporalEngine:
 
     @asynccontextmanager
     async def _in_time(self, advice: str) -> AsyncIterator[None]:
-        """Give up when no worker has begun in time."""
+        """Raise an error if no worker has begun in time."""
         try:
             async with asyncio.timeout(SECONDS_FOR_A_WORKER):
                 yield

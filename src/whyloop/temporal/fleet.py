@@ -1,4 +1,4 @@
-"""The agents and options of a worker, for its workflows: all workers of a process share their class."""
+"""The agents and options of workers, by worker, since all workers of a process share the workflow class."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Fleet(Struct, frozen=True):
     task_queues: Mapping[str, str]
     """The task queues of tools that other workers run, by name."""
     heartbeat: float
-    """The seconds without a sign of life after which a worker is lost."""
+    """The seconds without a heartbeat after which a worker counts as lost."""
 
 
 REPLAYS = ("", "")
@@ -48,7 +48,7 @@ def agent_named(name: str, agents: Mapping[str, Agent[Any, Any]]) -> Agent[Any, 
 
 
 def fleet_here() -> Fleet:
-    """Return what the workflow's worker knows."""
+    """Return the agents and options of the workflow's worker."""
     info = workflow.info()
     fleet = fleets.get((info.namespace, info.task_queue)) or fleets.get(REPLAYS)
     if fleet is None:

@@ -35,7 +35,7 @@ WORKER_SHUTDOWN = "WorkerShutdown"
 def workflow_id(task_queue: str, agent_id: str) -> str:
     """Return the id of the workflow that runs a session.
 
-    Stores whose workers have task queues of their own can share a namespace.
+    Stores can share a namespace if their workers have separate task queues.
 
     Args:
         task_queue: The task queue of the workers.
@@ -50,7 +50,7 @@ def workflow_id(task_queue: str, agent_id: str) -> str:
 
 
 class Start(Struct, frozen=True, omit_defaults=True):
-    """The input of a workflow: which session it runs, and where an earlier workflow run left it."""
+    """The input of a workflow: the session to run, and where an earlier workflow run left it."""
 
     agent_id: str
     """The id of the session."""
@@ -79,7 +79,7 @@ class Resume(Struct, frozen=True, omit_defaults=True):
     """A request to continue an execution."""
 
     grant: Budget | None = None
-    """More of the limits."""
+    """The budget on top of the limits."""
     key: RequestKey | None = None
     """The key of the request, unique in its session."""
 
@@ -145,7 +145,7 @@ class Opened(Struct, frozen=True):
     agent_id: str
     """The id of the session."""
     identity: str
-    """Its identity: another session may have its id one day."""
+    """Its identity, since a later session may have the same id."""
     after: int
     """The version that the workflow knew."""
     entries: tuple[str, ...]
@@ -155,7 +155,7 @@ class Opened(Struct, frozen=True):
 
 
 class Appendix(Struct, frozen=True, omit_defaults=True):
-    """The entries that a workflow has made and not yet stored, in front of other work."""
+    """The entries of a workflow that are not stored yet, to store before other work."""
 
     agent: str
     """The name of the agent."""
@@ -168,7 +168,7 @@ class Appendix(Struct, frozen=True, omit_defaults=True):
     summary: Summary | None = None
     """The session as it is listed from now on; None if that does not change."""
     release: bool = False
-    """True to give the lease back too."""
+    """True to release the lease too."""
     key: RequestKey | None = None
     """The key of the request that caused them."""
 
@@ -188,7 +188,7 @@ class Ask(Struct, frozen=True, omit_defaults=True):
 
 
 class Part(Struct, frozen=True, omit_defaults=True):
-    """The part of an answer that had arrived when it was cut off."""
+    """The part of an answer that arrived before it was interrupted."""
 
     request: RequestRecord
     """The record of the request."""

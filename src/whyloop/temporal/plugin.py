@@ -42,7 +42,7 @@ _log = Logger()
 
 
 class WhyloopPlugin(SimplePlugin):
-    """Let a Temporal client and its workers run sessions of agents.
+    """A plugin with which a Temporal client and its workers run sessions of agents.
 
     Pass it to `Client.connect(…, plugins=[plugin])`; a worker of that client has it too. A client that only
     starts and reads sessions needs no agents.
@@ -53,8 +53,8 @@ class WhyloopPlugin(SimplePlugin):
         deps: A function from a session's summary to the deps for its run. Default: none.
         handlers: Functions that receive the events of the sessions, at the workers. Default: none.
         task_queues: The task queues of tools that other workers run, by name. Default: that of the workflow.
-        codec: A codec that encrypts payloads, also those that are kept in the store. Default: none.
-        heartbeat: The seconds without a sign of life after which a worker is lost. Default: 10.
+        codec: A codec that encrypts payloads, including those in the store. Default: none.
+        heartbeat: The seconds without a heartbeat after which a worker counts as lost. Default: 10.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class WhyloopPlugin(SimplePlugin):
         return await super().connect_service_client(config, next)
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
-        """Give the agents to the workflows of this worker.
+        """Provide the workflows of this worker with the agents.
 
         With Worker Deployment Versioning, a session stays with the version that began its workflow, unless
         the configuration of the worker says otherwise.
@@ -128,7 +128,7 @@ class WhyloopPlugin(SimplePlugin):
         await super().run_worker(worker, next)
 
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
-        """Give the agents to the workflows that are repeated from their histories."""
+        """Provide workflows that are replayed from their histories with the agents."""
         fleets[REPLAYS] = self._fleet
         return super().configure_replayer(config)
 

@@ -1,4 +1,4 @@
-"""The watch over the store: it wakes workflows of changed sessions, and forgets those that are closed."""
+"""Recovery on Temporal: a watch over the store that wakes workflows and forgets closed ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AT_ONCE = 100
 EVERY_SECONDS = 1.0
 SECONDS_UNTIL_AGAIN = 30.0
 SECONDS_TO_START = 20.0
-"""A client records a workflow and then starts it: for this long, it may not exist yet."""
+"""A client records a workflow before it starts it, so for this long it may not exist yet."""
 
 _log = Logger()
 
@@ -30,7 +30,7 @@ _log = Logger()
 async def wake(
     client: Client, summary: Summary, *, task_queue: str = TASK_QUEUE, searchable: bool = True
 ) -> None:
-    """Wake the workflow of a session, or start one, to continue if it can.
+    """Wake the workflow of a session, or start one, so that the session continues.
 
     Args:
         client: The client, with a `WhyloopPlugin`.
@@ -50,12 +50,12 @@ async def wake(
 
 
 class TemporalRecovery:
-    """Wake the workflows of sessions that were changed in the store; use it with `async with`.
+    """A task that wakes the workflows of sessions changed in the store; use it with `async with`.
 
     These are sessions without a runner: paused ones whose questions were all decided through the inspector,
     the API or the command line, those in progress that no workflow runs, and those that were stopped during
-    a pause, whose workflows end. Once the workflow of a session is closed, also if it was terminated, the
-    session can be deleted. Every worker may have one.
+    a pause, whose workflows end. Once the workflow of a session is closed, even by termination, the session
+    can be deleted. Every worker may have one.
 
     Args:
         client: The client, with a `WhyloopPlugin`.
@@ -89,8 +89,8 @@ class TemporalRecovery:
     async def look(self) -> list[str]:
         """Wake what could continue now or was stopped, and return the ids of the sessions.
 
-        A session that did not change since it was woken is left alone for a while, also one that Temporal
-        refused to wake. The store forgets the workflows of other sessions that are closed.
+        A session that has not changed since it was woken is left alone for a while, and so is one that
+        Temporal refused to wake. The store forgets the workflows of other sessions that are closed.
         """
         now = asyncio.get_running_loop().time()
         self._woken = {agent_id: known for agent_id, known in self._woken.items() if known[1] > now}
@@ -118,7 +118,7 @@ class TemporalRecovery:
         return True
 
     async def _tried(self, agent_id: str, work: Coroutine[Any, Any, bool]) -> bool:
-        """Return whether a session was woken; log an error, so that it stops no other.
+        """Return whether a session was woken; log an error, so that others still are.
 
         The next look finds it again if Temporal or the store did not answer, which is an error.
         """
@@ -136,7 +136,7 @@ class TemporalRecovery:
         return True
 
     async def _end(self, opened: OpenWorkflow, now: float) -> bool:
-        """Let the workflow of an ended session end; forget it if it is closed.
+        """Wake the workflow of an ended session to end; forget it if it is closed.
 
         Return whether it was woken, which it is once: a workflow without a worker collects no more signals.
         """

@@ -46,11 +46,11 @@ TASK_QUEUE = "whyloop"
 GIVING_BACK_SECONDS = 0.02
 MOST_ATTEMPTS = 10
 SECONDS_UNTIL_AGAIN = 1.0
-"""A client asks again after this long whether a session still runs: a workflow does not lose it."""
+"""The seconds after which a client asks again whether a session still runs."""
 
 
 class TemporalSession:
-    """A session that the workers of a Temporal namespace run; its history is in the store, like any other.
+    """A session that the workers of a Temporal namespace run; like any other, its history is in the store.
 
     Args:
         client: The client, with a `WhyloopPlugin`.
@@ -117,7 +117,7 @@ class TemporalSession:
 
     @property
     def summary(self) -> Summary:
-        """The session as this process last read it, as lists show it."""
+        """The summary of the session as this process last read it."""
         return summary_of(self.state)
 
     @property
@@ -167,14 +167,14 @@ class TemporalSession:
     async def approve(
         self, question_id: str, *, by: str = UNNAMED_PERSON, key: RequestKey | None = None
     ) -> AgentState:
-        """Let a pending tool call run; `resume` continues."""
+        """Approve a pending tool call; it runs at the next `resume`."""
         await self._update(AgentWorkflow.approve, Decision(question_id, by, key=key))
         return await self.refresh()
 
     async def deny(
         self, question_id: str, reason: str = "", *, by: str = UNNAMED_PERSON, key: RequestKey | None = None
     ) -> AgentState:
-        """Do not let a pending tool call run; the model is given the reason."""
+        """Deny a pending tool call; the model gets the reason."""
         await self._update(AgentWorkflow.deny, Decision(question_id, by, reason, key=key))
         return await self.refresh()
 
@@ -186,14 +186,14 @@ class TemporalSession:
         by: str = UNNAMED_PERSON,
         key: RequestKey | None = None,
     ) -> AgentState:
-        """Let a pending tool call run with other arguments; they must fit its tool."""
+        """Approve a pending tool call with other arguments, which must fit its tool."""
         await self._update(AgentWorkflow.edit, Decision(question_id, by, arguments=arguments, key=key))
         return await self.refresh()
 
     async def request_stop(self, reason: str) -> None:
-        """End the session's run, or a pause; without effect if there is neither.
+        """Stop the session's run or its pause, if there is one.
 
-        While Temporal is away, a stop is recorded in the store, and a worker passes it on.
+        If Temporal is unavailable, the stop request is recorded in the store, and a worker passes it on.
         """
         away = None
         try:
@@ -202,7 +202,7 @@ class TemporalSession:
         except StoreUnavailableError as error:
             away = error
         if not await self.store.request_stop(self.agent_id, reason) and away is not None:
-            raise away  # There may be a request that no worker has begun.
+            raise away  # A request may be queued that no worker has begun.
 
     async def _update(self, update: Any, given: Any) -> Any:
         """Send an update to the workflow of the session, which starts if it does not run."""

@@ -51,10 +51,10 @@ AGENT = SearchAttributeKey.for_keyword("WhyloopAgent")
 SEARCH_ATTRIBUTES = (STATUS, STOP_REASON, RULE, AGENT)
 
 FIRST_LOOK, LOOKS = timedelta(days=1), 5
-"""A workflow that waits looks at the store after a day, and then after twice as long, up to a month."""
+"""A waiting workflow checks the store after a day, then each time after twice as long, up to a month."""
 
 MOST_EVENTS = 10_000
-"""A workflow that waits, and whose history has so many events, continues as a new one."""
+"""A waiting workflow whose history has this many events continues as a new one."""
 
 Begin = Callable[[Agent[Any, Any], AgentState, Outbox], Run]
 """A function that begins a run of a session."""
@@ -62,7 +62,7 @@ Begin = Callable[[Agent[Any, Any], AgentState, Outbox], Run]
 
 @workflow.defn(name="WhyloopAgent")
 class AgentWorkflow:
-    """Run one session for as long as an execution lasts, however often workers are replaced meanwhile.
+    """The workflow of one session, for as long as an execution lasts, however often workers are replaced.
 
     The workflow ends when the execution ends, and waits while it is paused. The next query starts it again.
     """
@@ -135,7 +135,7 @@ class AgentWorkflow:
     # Its runs
 
     async def _finish(self) -> None:
-        """Take the steps of a run; a run whose worker was lost is recovered."""
+        """Take the steps of a run; recover a run whose worker was lost."""
         run, outbox = self._run, self._outbox
         assert run is not None
         assert outbox is not None
@@ -310,17 +310,17 @@ class AgentWorkflow:
 
     @workflow.update
     async def approve(self, given: Decision) -> None:
-        """Let a pending tool call run; `resume` continues."""
+        """Approve a pending tool call; it runs at the next `resume`."""
         await self._decide(Verdict.APPROVED, given)
 
     @workflow.update
     async def deny(self, given: Decision) -> None:
-        """Do not let a pending tool call run; the model is given the reason."""
+        """Deny a pending tool call; the model gets the reason."""
         await self._decide(Verdict.DENIED, given)
 
     @workflow.update
     async def edit(self, given: Decision) -> None:
-        """Let a pending tool call run with other arguments."""
+        """Approve a pending tool call with other arguments."""
         await self._decide(Verdict.EDITED, given)
 
     @send.validator
@@ -401,7 +401,7 @@ class AgentWorkflow:
 
     @property
     def _is_running(self) -> bool:
-        """True if a run is prepared or in progress, and not if its end is being stored."""
+        """True if a run is prepared or in progress, but not if its end is being stored."""
         run = self._run
         return (
             self._is_busy

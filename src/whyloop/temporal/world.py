@@ -28,7 +28,7 @@ from whyloop.values.step_transitions import Answered, AnyTransition, CallFinishe
 from whyloop.wire.journal import Entry, entries_of
 
 HEARTBEAT_SECONDS = 10.0
-"""A worker that shows no sign of life for this long is lost, unless the plugin says otherwise."""
+"""The time without a heartbeat after which a worker counts as lost, unless the plugin says otherwise."""
 
 LONGEST_WORK = timedelta(days=1)
 """The maximum duration of a model call, and of a tool call without a time limit of its own."""
@@ -53,14 +53,14 @@ T = TypeVar("T")
 
 
 class WorkerLostError(Exception):
-    """A worker ended while it asked a model or ran a tool: the call may have run or not."""
+    """A worker ended during a model call or a tool call, which may or may not have run."""
 
 
 class Outbox:
     """The journal of a run inside a workflow.
 
-    A workflow is durable itself, so entries need not be stored at once: they are stored by the next activity
-    before it does its work, and by one of their own where the run waits, pauses or ends.
+    A workflow is itself durable, so entries need not be stored at once. The next activity stores them before
+    its work, or a separate one does if the run waits, pauses or ends.
     """
 
     def __init__(self, agent: str, lease: Lease, state: AgentState, version: int) -> None:
@@ -97,7 +97,7 @@ class Outbox:
         return self.stop
 
     async def store(self, *, release: bool = False) -> None:
-        """Store what was recorded; a cancellation is delivered after that."""
+        """Store what was recorded; deliver a cancellation only afterwards."""
         if self._entries or release:
             given = replace(self.unstored, release=release or self.state.status.has_ended)
             stop = await finish(
@@ -169,7 +169,7 @@ class TemporalWorld:
         return workflow.random().random()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait by a durable timer; what happened before is stored first.
+        """Wait with a durable timer; store everything before it first.
 
         Args:
             seconds: How long.
@@ -178,7 +178,7 @@ class TemporalWorld:
         await workflow.sleep(seconds, summary="a wait before a retry")
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Call a function by a durable timer.
+        """Call a function with a durable timer.
 
         Args:
             seconds: When, from now.
@@ -207,7 +207,7 @@ class TemporalWorld:
         return [self._stamped(transition, step) for transition in answer.transitions]
 
     def _stamped(self, transition: AnyTransition, step: StepInProgress) -> AnyTransition:
-        """Return a transition with the time of the workflow: the clocks of workers differ."""
+        """Return a transition with the workflow's time, since workers' clocks differ."""
         if isinstance(transition, Answered | ModelFailed):
             seconds = step.lap(self.monotonic())
             return replace(transition, at=self.now(), started_at=step.begun_at, seconds=seconds)

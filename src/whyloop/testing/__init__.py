@@ -1,4 +1,4 @@
-"""Test an agent with a model that follows a script, a clock that you move, and assertions."""
+"""Tools for testing agents: a scripted model, a clock that you move, and assertions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def assert_continued(state: AgentState, *, step: int | None = None, by: str | ty
     Without a step, it must have continued after every step but the last.
 
     Args:
-        step: The number of the step, from 1 on.
+        step: The number of the step, starting at 1.
         by: The class of the criterion, or its name. Default: any.
     """
     __tracebackhide__ = True
@@ -116,7 +116,7 @@ def _decided_by(outcome: ContinuationOutcome, by: str | type | None, state: Agen
 
 
 class CapturedEvents(list[AgentEvent]):
-    """The events of an agent, in order. As a context manager it listens only inside the block."""
+    """The events of an agent, in order. As a context manager, it only captures inside the block."""
 
     _unsubscribe: Callable[[], None] | None = None
 
@@ -133,7 +133,7 @@ class CapturedEvents(list[AgentEvent]):
         return [type(event).__name__ for event in self]
 
     def stop(self) -> None:
-        """Stop listening."""
+        """Stop capturing events."""
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
@@ -148,7 +148,7 @@ class CapturedEvents(list[AgentEvent]):
 
 
 def capture_events(agent: Agent[Any, Any]) -> CapturedEvents:
-    """Return a list that fills with the agent's events from now on.
+    """Return a list to which the agent's events are added from now on.
 
     Args:
         agent: The agent.

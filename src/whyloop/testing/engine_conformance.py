@@ -15,8 +15,8 @@ times and durations may differ. With pytest:
     async def test_my_engine_runs_like_the_local_loop(check: Check) -> None:
         await check(open_engine)
 
-Agents, tools and models run in the process of the test: some scenarios hold a call at a gate. Time is that
-of the engine, so a few checks wait for about a second.
+Agents, tools and models run in the process of the test, because some scenarios hold a call at a gate. The
+checks run in real time, so a few of them wait for about a second.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Evals: cases that run an agent, several times if it varies, and what became of each."""
+"""Evals: cases that run an agent, several times if its answers vary, and their results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ C = TypeVar("C", bound=Case)
 
 LONGEST_PROBLEM = 1000
 _SETTINGS = "__whyloop_case__"
-_SKIPS = ("SkipTest", "Skipped")  # Of unittest and of pytest; neither need be loaded.
+_SKIPS = ("SkipTest", "Skipped")  # Of unittest and of pytest, which need not be loaded.
 _NOTABLE = 0.1
 
 
@@ -81,7 +81,7 @@ class CaseResult(Struct, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """True if enough of the attempts passed that were not skipped."""
+        """True if enough of the attempts that were not skipped passed."""
         return self.passes >= min(self.needed, len(self.taken))
 
     @property
@@ -111,7 +111,7 @@ class CaseResult(Struct, frozen=True, kw_only=True):
 
     @property
     def problem(self) -> str | None:
-        """Why the first attempt failed that did, or why the case was skipped."""
+        """The problem of the first failed attempt, or why the case was skipped."""
         failed = (attempt.problem for attempt in self.taken or self.attempts if not attempt.passed)
         return next(failed, None)
 
@@ -138,7 +138,7 @@ class EvalReport(Struct, frozen=True, kw_only=True):
         """Write the report to a file, as JSON.
 
         Args:
-            path: The file. It is replaced as a whole.
+            path: The file, which is replaced.
         """
         target = Path(path)
         beside = target.with_name(f"{target.name}.new")
@@ -162,11 +162,11 @@ class EvalReport(Struct, frozen=True, kw_only=True):
 
 
 def case(*, repeats: int = 1, passes: int | None = None) -> Callable[[C], C]:
-    """Say how often an eval runs a case; the function itself stays as it is.
+    """Set how often an eval runs a case; the function itself does not change.
 
     Args:
-        repeats: How often the case is run. Default: once.
-        passes: How many of the attempts must pass. Default: all of them.
+        repeats: The number of attempts. Default: 1.
+        passes: The number of attempts that must pass. Default: all of them.
     """
     _refuse_count("repeats", repeats)
     needed = repeats if passes is None else passes
@@ -194,7 +194,7 @@ async def run_cases(
 
     Args:
         cases: Functions without parameters, plain or async.
-        repeats: Run every case so often, and let all attempts be needed. Default: as each `@case` says.
+        repeats: Run every case this often, and require all attempts to pass. Default: as each `@case` says.
         parallel: How many attempts run at once.
         on_attempt: A function of the name of a case and an attempt that has just ended.
     """
@@ -303,7 +303,7 @@ async def _attempt(function: Case) -> Attempt:
     states: dict[str, AgentState] = {}
 
     def keep(state: AgentState) -> None:
-        states[state.execution.id] = state  # A run that is resumed ends more than once.
+        states[state.execution.id] = state  # A resumed run ends more than once.
 
     watching = on_end.set(keep)
     started, problem, skipped = time.perf_counter(), None, False
@@ -331,7 +331,7 @@ async def _attempt(function: Case) -> Attempt:
 
 
 def _is_cancelled() -> bool:
-    """Return whether the eval is cancelled, and not something that a case waits for."""
+    """Return whether the eval itself is cancelled, not just something in a case."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -358,9 +358,9 @@ def _result(function: Case) -> tuple[object, BaseException | None]:
 
 def _reason(function: Case, error: BaseException, skipped: bool) -> str:
     """Return why a case failed: the error, and the line that raised it."""
-    while isinstance(error, BaseExceptionGroup):  # Its own text only counts the errors in it.
+    while isinstance(error, BaseExceptionGroup):  # The text of a group only counts its errors.
         error = error.exceptions[0]
-    text = _text(error).strip().partition("\n\n")[0]  # A whole explanation follows in ours.
+    text = _text(error).strip().partition("\n\n")[0]  # Our assertions add a whole explanation.
     if skipped:
         return text or "skipped"
     kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "

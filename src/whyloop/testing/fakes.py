@@ -261,16 +261,16 @@ def _last_words(request: ModelRequest) -> str:
 
 # A clock
 
-# A call that waits on this clock gets this long, in real time, to return by itself before a timeout that
-# has passed cuts it off. A call that returns never waits for it.
+# After a timeout has passed on this clock, a call has this much real time to return by itself before it is
+# interrupted. A call that returns never waits for it.
 _GRACE_SECONDS = 0.05
 
 
 class FakeClock:
-    """Time for tests: `advance` moves it, and its sleep returns at once and moves it too.
+    """A clock for tests: `advance` moves it, and its `sleep` returns at once and moves it too.
 
-    A timeout ends when the clock is moved past it, and also after as many real seconds, since
-    what hangs does not look at a clock.
+    A timeout ends when the clock is moved past it, and also after as many real seconds, since code that hangs
+    does not move a clock.
 
     Args:
         start: The time at the beginning: a datetime, seconds since 1970, or an ISO text. Default: 2026-01-01,
@@ -299,7 +299,7 @@ class FakeClock:
         return self._elapsed
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; may be called from any thread.
+        """Move the clock; callable from any thread.
 
         Args:
             seconds: The seconds that pass.
@@ -334,7 +334,7 @@ class FakeClock:
         return waiting in self._waiting
 
     async def sleep(self, seconds: float) -> None:
-        """Let time pass, and return at once.
+        """Move the clock, and return at once.
 
         Args:
             seconds: The seconds that pass.
@@ -347,7 +347,7 @@ class FakeClock:
         """Return a timeout for an `async with` block.
 
         Args:
-            seconds: The seconds until it ends; None is never.
+            seconds: The seconds until it ends; None for never.
         """
         return asyncio.timeout(None) if seconds is None else _FakeTimeout(self, seconds)
 
