@@ -80,7 +80,7 @@ COMMANDS = (
         Opens.NONE,
         "ask an agent one question, and see why the run ended",
         (
-            # Not required here: --tools takes everything after it, and the question may be part of that.
+            # Not required here, because --tools takes everything after it, which may include the question.
             option("question QUESTION", "the question; - reads it from stdin", nargs="?"),
             *AGENT,
             *TEMPORAL,
@@ -394,7 +394,7 @@ COMMANDS = (
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # An old encoding costs an arrow, not the run.
+        sys.stdout.reconfigure(errors="replace")  # An old encoding only loses an arrow, not the run.
     try:
         parser = _parser()
         args = parser.parse_args(argv)

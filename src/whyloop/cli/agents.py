@@ -1,4 +1,4 @@
-"""The agents that a command line names: of a module, or a model with tools."""
+"""The agents that a command line names: from a module, or a model with tools."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def refuse_without_temporal(args: argparse.Namespace, options: Iterable[Option])
 
 
 def agent_options(args: argparse.Namespace) -> tuple[str, ...]:
-    """Return the options that describe this agent again; empty if there are none."""
+    """Return the options that describe this agent, for another command; may be empty."""
     given: list[str] = []
     for option in (*AGENT, *TEMPORAL):
         if (value := option.given(args)) is not None:
@@ -85,7 +85,7 @@ def agent_options(args: argparse.Namespace) -> tuple[str, ...]:
 def find_agent(path: str) -> Agent[Any, Any]:
     """Return the agent at a path, or the one that the function there makes.
 
-    Without a name it is named after its path, so it never continues the sessions of another agent.
+    An agent without a name is named after its path, so that it never continues the sessions of another agent.
     """
     option = f"--agent {path}"
     value = _find(option, path)
@@ -95,7 +95,7 @@ def find_agent(path: str) -> Agent[Any, Any]:
 
 
 def find_agents(path: str) -> Mapping[str, Agent[Any, Any]]:
-    """Return the agents at a path by name: those of a dict, or one alone."""
+    """Return the agents at a path by name: those of a dict, or a single one."""
     option = f"--agents {path}"
     value = _find(option, path)
     agents = {_named(value, path).name: value} if isinstance(value, Agent) else value
@@ -107,7 +107,7 @@ def find_agents(path: str) -> Mapping[str, Agent[Any, Any]]:
         wanted = "an agent: use an Agent, a dict of agents by name, or a function that makes one of these"
         raise _refusal(option, value, wanted)
     for key, agent in agents.items():
-        if _named(agent, key).name not in agents:  # Its sessions would have a name that no worker knows.
+        if _named(agent, key).name not in agents:  # No worker would know its sessions' agent.
             raise ConfigurationError(
                 f"{option}: the agent under {key!r} is named {agent.name!r}: "
                 f"create it with Agent(…, name={key!r})"

@@ -1,4 +1,4 @@
-"""`whyloop chat`: a conversation in the terminal, with every run shown and kept in a store."""
+"""`whyloop chat`: a conversation in the terminal, which shows every run and keeps it in a store."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ LONGEST_ERROR = 1000
 LONGEST_ANSWER = 300
 QUESTION, ARGUMENTS = "❯ ", "  arguments: "
 DECISION = "  y approves, n [reason] denies, e [arguments] edits: "
-# The question was typed a moment ago, the prompt asks what a call waits for, and /why explains the rest.
+# The person has just typed the question, the prompt shows what a call waits for, and /why explains the rest.
 _HIDDEN = (Kind.QUERY, Kind.STEP, Kind.CONTINUE, Kind.OPEN, Kind.PAUSE, Kind.COMPLETE)
-# The commands that change nothing, for the prompt at which a person decides.
+# The commands that change nothing, allowed at the prompt for a decision.
 _WHILE_ASKING = ("why", "usage", "help", "quit")
 _COMMAND = re.compile(r"/([a-z]+)(?:\s+(.*))?", re.DOTALL)
 
@@ -86,9 +86,9 @@ class Leave(Exception):  # noqa: N818  (it is what a person asked for)
 
 
 class Chat:
-    """One conversation: it asks for a line, runs the agent on it, and asks again.
+    """One conversation, which reads a line, runs the agent on it, and reads the next.
 
-    The event loop only runs while the agent does, so that Ctrl-C at the prompt is the prompt's.
+    The event loop only runs while the agent does, so that the prompt handles Ctrl-C itself.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Chat:
         command.run(self, argument)
 
     def _attempt(self, work: Callable[[], object]) -> None:
-        """Do something; an error is a line, and Ctrl-C leads back to the prompt."""
+        """Run a function; print an error as a line, and return to the prompt after Ctrl-C."""
         try:
             work()
         except KeyboardInterrupt:
@@ -192,7 +192,7 @@ class Chat:
         self._work(lambda session, deps, handler: session.resume(grant=grant, deps=deps, on_event=handler))
 
     def _work(self, work: Work) -> None:
-        """Run the agent and ask the person its questions, until none is left."""
+        """Run the agent and ask the person its questions, until no question is left."""
         with self._prompt.silenced():
             state = self._run(self._show(work))
         if state is None:
@@ -292,7 +292,7 @@ class Chat:
         show_explanation(explanation_of_step(state, int(argument)) if argument else state.explanation)
 
     def undo(self, _: str) -> None:
-        """Go back before the last question, in a fork: the session itself keeps it."""
+        """Go back to before the last question, in a fork: the session itself keeps it."""
         session = self._asked()
         state = session.state
         questions = [message.text for message in state.messages if message.is_user]
@@ -351,20 +351,20 @@ class Chat:
     # Sessions
 
     def _asked(self) -> AnySession:
-        """Return the session; refuse if nothing was asked in it yet."""
+        """Return the session; raise if it has no question yet."""
         if self._session is None or not self._session.state.messages:
             raise ConfigurationError("the session is empty: ask a question first")
         return self._session
 
     def _open(self, agent_id: str | None) -> AnySession:
-        """Open a session, a new one without an id, and return it."""
+        """Open a session, or a new one if there is no id, and return it."""
         opening = open_session(self._store, self._agent, self._args, agent_id, self._metadata)
         opened: tuple[AnySession, Runner] = self._run(opening)
         self._session, self._runner = opened
         return opened[0]
 
     def _recall(self, state: AgentState) -> None:
-        """Show how the session ended so far, and ask its open questions."""
+        """Show how the session ended, and ask its open questions."""
         questions = [message.text for message in state.messages if message.is_user]
         for question in questions:
             self._prompt.remember(escaped(question))
@@ -401,7 +401,7 @@ def _name(session: AnySession) -> str:
 
 
 def _execution_text(state: AgentState) -> str:
-    """Return what the last query used: "2 steps · 115 tokens (85 read, …) · 2.7 s"."""
+    """Return what the last query used: "2 steps · 115 tokens (…) · 2.7 s"."""
     execution = state.execution
     steps, active = counted(execution.step_count, "step"), span_text(execution.active_seconds)
     return f"{steps} · {_usage_text(execution.usage)} · {active}"

@@ -76,11 +76,11 @@ class Opens(Enum):
     """The store that a command is given when it runs."""
 
     NONE = auto()
-    """None: it opens one itself, or needs none."""
+    """No store: the command opens one itself, or needs none."""
     EXISTING = auto()
     """The store that the command line names; an error if there is none."""
     ANY = auto()
-    """The same; it is created if it does not exist."""
+    """The same store, which is created if it does not exist."""
 
 
 class Option(NamedTuple):

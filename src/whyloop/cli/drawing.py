@@ -59,7 +59,7 @@ def row(line: Line, *, has_sign: bool = True) -> RenderableType:
         text.append(f"  {line.note}", "yellow")
     grid = Table.grid(expand=True)
     grid.add_column(width=SIGN_WIDTH)
-    # A result is worth a glance, so it gets one line; everything else is shown to its end.
+    # A result is only worth a glance, so it gets one line; everything else is shown in full.
     grid.add_column(ratio=1, no_wrap=line.kind is Kind.RESULT, overflow="ellipsis")
     grid.add_column(justify="right", no_wrap=True)
     sign = Text(f" {look.sign}" if has_sign else "", style=look.sign_style)
@@ -68,7 +68,7 @@ def row(line: Line, *, has_sign: bool = True) -> RenderableType:
 
 
 def bars(headroom: Sequence[Headroom], usage: Usage) -> RenderableType:
-    """Return a bar for each limit, and the tokens and the cost that none limits."""
+    """Return a bar for each limit, and the tokens and the cost if they have no limit."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     for room in headroom:
         full = max(round(room.share * BAR), 1 if room.used else 0)
@@ -193,7 +193,7 @@ def _cell_style(name: str, row: SessionRow) -> str:
 def draw_notes(console: Console, notes: Sequence[str]) -> None:
     """Print the notes below a blank line, the first of them in colour."""
     for number, note in enumerate(["", *notes] if notes else []):
-        # A command to copy is never broken into lines of its own.
+        # A command to copy is never broken into several lines.
         console.print(Text(note, style="bold yellow" if number == 1 else ""), soft_wrap=True)
 
 
@@ -267,7 +267,7 @@ class LiveView:
                 self._live.refresh()
 
     def note(self, text: str) -> None:
-        """Show something below the run for as long as it runs."""
+        """Show a note below the run for as long as it runs."""
         self._note = text
         if self._live is not None:
             self._live.refresh()

@@ -1,4 +1,4 @@
-"""`whyloop eval`: cases are run and counted, and compared with the run before."""
+"""`whyloop eval`: runs cases, and compares the results with those of the previous run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def evaluate(args: argparse.Namespace) -> int:
 
 
 def _previous(path: str | None) -> EvalReport | None:
-    """Return the report of the run before, None if there was none."""
+    """Return the report of the previous run; None if there is none."""
     if path is None or not Path(path).exists():
         return None
     with using_file("read", path):

@@ -1,4 +1,4 @@
-"""Sessions that Temporal runs, from the command line: a connection to it, and a worker of it."""
+"""Sessions on Temporal, from the command line: the connection, and a worker."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 AT_ONCE = 100
 SECONDS_WITHOUT_WORKER = 5.0
-SECONDS_TO_END = 5.0  # For a workflow that has refused a request.
+SECONDS_TO_END = 5.0  # For a workflow that refused a request.
 SECONDS_UNTIL_AGAIN = 1.0
 # Temporal delivers a cancellation with the answer to a sign of life, so this bounds how late it arrives.
 SECONDS_BETWEEN_SIGNS = 1.0
@@ -79,7 +79,7 @@ async def connect(args: argparse.Namespace, plugin: WhyloopPlugin, runtime: Runt
     try:
         await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
     except RPCError as error:
-        if error.status is not RPCStatusCode.PERMISSION_DENIED:  # A client may run workflows, and no more.
+        if error.status is not RPCStatusCode.PERMISSION_DENIED:  # It may only run workflows.
             raise _unusable_namespace(client, error) from None
     return client
 
@@ -109,7 +109,7 @@ async def work_for_temporal(
     if not args.drain >= 0:
         raise ConfigurationError(f"invalid --drain {args.drain}: use a number of seconds, 0 or more")
     queue = args.task_queue or TASK_QUEUE
-    workflow_id(queue, "")  # Refuses a name that cannot be one.
+    workflow_id(queue, "")  # Raises for an invalid name.
     deployment = _deployment(args.deployment)
     plugin = WhyloopPlugin(store, agents, deps=make_deps, task_queues=_tool_queues(args, agents))
     client = await connect(args, plugin)
@@ -191,7 +191,7 @@ def _tool_queues(args: argparse.Namespace, agents: Mapping[str, Agent[Any, Any]]
 
 
 async def connect_client(store: Store, args: argparse.Namespace) -> Client:
-    """Return a client of the sessions of a store; it runs none itself."""
+    """Return a client of the sessions of a store, which runs none itself."""
     refuse_missing_sdk()
     from whyloop.temporal import WhyloopPlugin
 
@@ -200,7 +200,7 @@ async def connect_client(store: Store, args: argparse.Namespace) -> Client:
 
 @cache
 def _quiet_runtime() -> Runtime:
-    """Return the core of Temporal's SDK without its warnings: a lost connection is shown by the command."""
+    """Return the core of Temporal's SDK without its warnings about connections."""
     from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
     only_errors = TelemetryFilter(core_level="ERROR", other_level="ERROR")
@@ -271,7 +271,7 @@ class FleetSession:
 
     @property
     def summary(self) -> Summary:
-        """The session as this process last read it, as lists show it."""
+        """The summary of the session as this process last read it."""
         return self._session.summary
 
     async def refresh(self) -> AgentState:
@@ -309,14 +309,14 @@ class FleetSession:
         return await self._wait(accepted)
 
     async def _wait(self, accepted: Accepted) -> AgentState:
-        """Return the state at the end or a pause, also if Temporal is away for a while."""
+        """Return the state at the end or a pause, even if Temporal is down for a while."""
         is_noted = False
         while True:
             try:
                 return await self._session.wait(accepted)
             except StoreUnavailableError:
                 if self._shown is None or self._shown._has_ended:
-                    raise  # The store is away, too.
+                    raise  # The store is down, too.
                 if not is_noted:
                     self._note(f"no answer: the run continues when Temporal at {self._address} is back")
                 is_noted = True
@@ -345,11 +345,11 @@ class FleetSession:
     # What runs it
 
     def subscribe(self, view: Any) -> None:
-        """Give the events of the runs to a view."""
+        """Send the events of the runs to a view."""
         self._views.append(view)
 
     def request_stop(self, reason: str) -> bool:
-        """End the run, wherever it runs; return False if no worker has begun it."""
+        """Stop the run in any process; return False if no worker has begun it."""
         if not self._has_begun:
             self._note(f"no worker has begun: {self._how_to_drop()}")
             return False
@@ -432,7 +432,7 @@ class _Shown:
         )
 
     def note_waiting(self, address: str) -> None:
-        """Say what may be missing if nothing has happened yet."""
+        """Print what may be missing if nothing has happened yet."""
         if not self._has_begun:
             self.note(
                 f"  no worker has begun yet: start one with {shlex.join(program())} worker "

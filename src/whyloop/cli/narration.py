@@ -101,7 +101,7 @@ def live_event(body: str) -> AgentEvent:
 class FollowedEvents:
     """The events of a session that another process runs, with the whole text of its answers.
 
-    Streaming text may be lost on its way between two processes. Text after a gap is left out, and the missing
+    Streaming text may be lost on its way between two processes. Text after a gap is omitted, and the missing
     text is read from the store when its step is complete.
     """
 
@@ -154,7 +154,7 @@ class FollowedEvents:
 
     def _rest(self, event: AgentStepCompleted, text: str) -> list[AgentEvent]:
         rest = text.removeprefix(self._text)
-        if self._text and rest == text:  # A hook asked again, so other text has arrived before.
+        if self._text and rest == text:  # A hook asked again, so the earlier text was different.
             rest = f"\n{text}" if text else ""
         is_complete = event.finish_reason is not None  # It has none if its answer was cut off.
         if not rest and not (self._text and is_complete):
@@ -248,7 +248,7 @@ class Narrator:
         if event.success:
             done = Line(Kind.DONE, arguments, tool, took, note)
             return [done, Line(Kind.RESULT, shortened(event.result))]
-        if event.tool_call_id in self._denied:  # The line of the decision says it all.
+        if event.tool_call_id in self._denied:  # The line of the decision says everything.
             self._denied.discard(event.tool_call_id)
             return []
         error = shortened(event.error or "no reason given")

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     AnySession = Session[Any, Any] | FleetSession
     Runner = Agent[Any, Any] | FleetSession
 
-# The answer is on stdout, and the question was typed a moment ago.
+# The answer is on stdout, and the person has just typed the question.
 _NOT_SHOWN = (Kind.QUERY, Kind.STEP, Kind.ANSWER, Kind.RESULT)
 
 Work = Coroutine[Any, Any, AgentState]
@@ -56,8 +56,8 @@ Work = Coroutine[Any, Any, AgentState]
 def run(args: argparse.Namespace) -> Coroutine[Any, Any, int]:
     """Ask a question and return the exit code.
 
-    The agent is made and the question is read first: code of users may run an event loop of its own, and
-    Ctrl-C has to end the reading.
+    The agent is created and the question is read first, because a user's code may run its own event loop, and
+    Ctrl-C must end the reading.
     """
     _find_question(args)
     metadata = new_metadata(args)
@@ -141,7 +141,7 @@ def _find_question(args: argparse.Namespace) -> None:
     """Find a question after --tools, which takes all arguments that follow it."""
     if args.question is not None:
         return
-    # A single word may as well be a module, and an answer to its name would cost money.
+    # A single word may also be a module, and an answer to its name would cost money.
     questions = [word for word in args.tools if word == "-" or len(word.split()) > 1]
     if len(questions) != 1:
         raise ConfigurationError("the question is missing: write it before the options, or last and after --")
@@ -255,7 +255,7 @@ async def _draw_run(runner: Runner, work: Work, next_steps: Callable[[AgentState
 def waits_for_steps(args: argparse.Namespace) -> bool:
     """Return whether the text of a step is printed when the step is complete.
 
-    A file or a pipe cannot take text back, and an agent may retry an answer that broke off.
+    Text cannot be removed from a file or a pipe, and an agent may retry an answer that broke off.
     """
     may_retry = args.agent is not None or error_policy_of(args) != "stop_on_any_error"
     return may_retry and not sys.stdout.isatty()
@@ -302,8 +302,8 @@ def _print_end(
 class Progress:
     """Write a run as its events arrive: the answer to stdout, notes to stderr.
 
-    With `whole`, the text of a step waits until it is complete, so that an attempt that failed and is made
-    again leaves nothing on stdout. The last one is written, however it ended.
+    With `whole`, the text of a step waits until the step is complete, so that a failed attempt that is
+    retried leaves nothing on stdout. The last attempt is written, however it ended.
     """
 
     def __init__(

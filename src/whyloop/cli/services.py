@@ -109,7 +109,7 @@ async def serve_until_signal(server: AgentServer, listening: socket.socket) -> N
     uvicorn = _uvicorn()
 
     class EndingStreams(uvicorn.Server):  # type: ignore[misc, name-defined]
-        """Close the streams first: uvicorn waits for them before it lets the app shut down."""
+        """A server that closes its streams first, since uvicorn waits for them before its shutdown."""
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             await server.close()
@@ -173,9 +173,9 @@ def _token(args: argparse.Namespace) -> str | None:
 
 
 def _access(token: str | None, *, read_only: bool) -> Callable[[HTTPConnection], Access | None]:
-    """Return the function that lets clients in which have the token, if there is one.
+    """Return the function that admits clients with the token, if there is one.
 
-    Browsers cannot send headers with an EventSource, so the query may have it too.
+    Browsers cannot send headers with an EventSource, so the token may also be in the query.
     """
     from whyloop.server.access import Access
 
@@ -203,7 +203,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there."""
+    """Return a socket that listens at an address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -315,7 +315,7 @@ def _name(agent_id: str) -> str:
 
 @asynccontextmanager
 async def in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Do some work beside a block, and cancel it at the end."""
+    """Run a coroutine beside a block, and cancel it at the end."""
     task = asyncio.create_task(work)
     try:
         yield

@@ -294,22 +294,22 @@ async def _draw_session(store: Store, args: argparse.Namespace) -> int:
 
 
 async def approve(store: Store, args: argparse.Namespace) -> int:
-    """Let a call run that waits for a person, with its arguments or with new ones."""
+    """Approve a call that waits for a person, with its arguments or with new ones."""
     if args.args is None:
         return await _decide(store, args, Verdict.APPROVED)
     return await _decide(store, args, Verdict.EDITED, arguments=parse_arguments(args.args, "--args"))
 
 
 async def deny(store: Store, args: argparse.Namespace) -> int:
-    """Do not let a call run that waits for a person."""
-    # A single word always names a question: one that was mistyped must not deny another question.
+    """Deny a call that waits for a person."""
+    # A single word always names a question, because a mistyped one must not deny another question.
     if args.reason is None and args.question is not None and len(args.question.split()) > 1:
         args.question, args.reason = None, args.question
     return await _decide(store, args, Verdict.DENIED, reason=args.reason)
 
 
 async def stop(store: Store, args: argparse.Namespace) -> int:
-    """Stop a session's run, wherever it runs."""
+    """Stop a session's run in any process."""
     summary = await find_session(store, args.id)
     reason = args.reason or f"{decider(None)} stopped it with whyloop stop"
     if not await store.request_stop(summary.agent_id, reason):
@@ -412,7 +412,7 @@ def _repeat(
     verdict: Verdict,
     arguments: Mapping[str, Any] | None,
 ) -> int:
-    """Report that the same decision was made already; another one is an error."""
+    """Report that the same decision was already made; raise if it was a different one."""
     decision = question.decision
     assert decision is not None
     made = f"{question.about} was {approval_text(decision)}"

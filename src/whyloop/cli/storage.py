@@ -42,7 +42,7 @@ async def fork(store: Store, args: argparse.Namespace) -> int:
 
 
 async def export(store: Store, args: argparse.Namespace) -> int:
-    """Write sessions as the lines of a JSON lines file."""
+    """Write sessions to a JSON Lines file."""
     found = [await find_session(store, typed) for typed in args.ids]
     agent_ids = list(dict.fromkeys(summary.agent_id for summary in found))
     if args.html:
@@ -56,7 +56,7 @@ async def export(store: Store, args: argparse.Namespace) -> int:
 
 
 async def _page_of(store: Store, agent_id: str) -> AsyncIterator[str]:
-    """Yield a session as a page."""
+    """Yield the pieces of a session as an HTML page."""
     try:
         from whyloop.server.details import saved_session
     except ImportError as error:
@@ -165,7 +165,7 @@ async def _write_file(lines: AsyncIterator[str], path: str) -> None:
 def _private_file(path: str) -> int:
     """Open a file that only its owner can read: it has whole conversations.
 
-    A link is not followed: another user may have put it there, to a file of their choice.
+    A link is not followed, because another user may have made it point anywhere.
     """
     flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
     descriptor = os.open(path, flags, 0o600)
@@ -206,8 +206,8 @@ def _stdin(errors: str = "strict") -> Iterable[str]:
 
 
 async def delete(store: Store, args: argparse.Namespace) -> int:
-    """Delete the sessions that were named."""
-    # All of them are looked up first: if one does not exist, none is deleted.
+    """Delete the named sessions."""
+    # All of them are looked up first, so that none is deleted if one does not exist.
     summaries = [await find_session(store, typed) for typed in args.ids]
     wanted = {summary.agent_id: summary for summary in summaries}
     if not args.yes:

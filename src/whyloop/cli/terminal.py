@@ -111,7 +111,7 @@ def terminal(widest: int | None = None) -> Console:
 
 
 def write_json(value: object) -> None:
-    """Write one document in ASCII, so that nothing in it steers a terminal."""
+    """Write one document in ASCII, so that nothing in it controls a terminal."""
     write(json.dumps(value, indent=2) + "\n")
 
 
@@ -133,7 +133,7 @@ def write(text: str) -> None:
 
 
 def discard_stdout() -> None:
-    """Let the interpreter flush stdout at its end without another error."""
+    """Discard stdout, so that the interpreter can exit without another error."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -166,7 +166,7 @@ _STYLE = "1;35"
 
 
 class Prompt:
-    """Ask for lines: with editing and a history on a terminal, and silently in a pipe."""
+    """A prompt for lines: with editing and a history on a terminal, silent in a pipe."""
 
     def __init__(self, completions: Iterable[str]) -> None:
         self.is_terminal = sys.stdin is not None and sys.stdin.isatty()
@@ -208,7 +208,7 @@ class Prompt:
 
     @contextmanager
     def silenced(self) -> Iterator[None]:
-        """Let the keys that are pressed meanwhile not be shown in the middle of a run."""
+        """Hide keys that are pressed during a run, to keep them out of its output."""
         if not self.is_terminal:
             yield
             return

@@ -1,4 +1,4 @@
-"""`whyloop tune`: what each value of a limit would have cut and saved, and which to choose."""
+"""`whyloop tune`: what each value of a limit would have cut and saved, and a recommendation."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def _survey(
         counting = deque([pool.submit(_count, args.store, page.sessions, tuple(rules))])
         try:
             while counting:
-                # A few pages ahead, so that no process waits and the memory does not grow.
+                # A few pages ahead, so that no process waits and memory use does not grow.
                 while page.next is not None and len(counting) <= 2 * processes:
                     page = await store.sessions(limit=PAGE, after=page.next, **filters)
                     counting.append(pool.submit(_count, args.store, page.sessions, tuple(rules)))
@@ -122,7 +122,7 @@ def _count(address: str | None, sessions: Sequence[Summary], rules: Sequence[Lim
                 surveyor.add(found)
         return surveyor
 
-    with no_garbage_collection():  # A fifth less time; a page leaves hardly any.
+    with no_garbage_collection():  # It saves a fifth of the time; a page leaves hardly any garbage.
         return asyncio.run(work())
 
 

@@ -155,7 +155,7 @@ def amounts_text(amounts: Amounts) -> str:
 
 
 class Group(Struct):
-    """The runs that one rule would have ended otherwise than recorded."""
+    """The runs that one rule would have ended differently than recorded."""
 
     resolved_by: str
     stop_reason: str
@@ -239,7 +239,7 @@ async def _all_sessions(store: Store, args: argparse.Namespace, rules: list[Rule
                 continue
             try:
                 replay = judging.judge(found, grants=not args.no_grants)
-            except Exception as error:  # One run must not end the others.
+            except Exception as error:  # An error in one run must not affect the others.
                 report.problems.append(Problem.of(found.agent_id, error))
                 continue
             report.add(found.agent_id, replay.executions, keep_all=args.json)

@@ -80,7 +80,7 @@ class ImportReport(Struct, frozen=True):
     imported: tuple[str, ...] = ()
     """The ids of the new sessions, in the order of the log."""
     skipped: tuple[str, ...] = ()
-    """The ids of sessions that existed already, if that is allowed."""
+    """The ids of sessions that already existed, if they may be skipped."""
     gaps: tuple[LogProblem, ...] = ()
     """The gaps in runs that were imported."""
     problems: tuple[LogProblem, ...] = ()
@@ -133,14 +133,14 @@ async def import_log(
 ) -> ImportReport:
     """Store the runs of another agent's log, each as a session.
 
-    A run that cannot be imported is part of the report, and the others are imported. The id of a session
-    follows from its run, so that a run is imported once, however often it is there.
+    A run that cannot be imported is in the report, and the others are imported. The id of a session is
+    derived from its run, so that a run is only imported once, even if it occurs several times.
 
     Args:
         store: The store.
         source: The path of a file (JSON, JSON lines, either compressed as `.gz`), or its lines.
         format: "openai", "anthropic", "openhands", "swe-agent" or "opentelemetry".
-        skip_existing: True to skip runs that exist already. Default: False.
+        skip_existing: True to skip runs that already exist. Default: False.
         on_progress: Called after each run with the number of runs so far. Default: none.
     """
     imported: list[str] = []
@@ -167,7 +167,7 @@ async def import_log(
 
 
 def guess_format(source: Source) -> str | None:
-    """Return the name of the format that a log looks like; None if it is like none.
+    """Return the name of the format that a log seems to have, or None.
 
     Args:
         source: The path of a file, or its lines.
@@ -228,7 +228,7 @@ def _runs_of(
 def _run(
     log: LogFormat, run: object, line: int | None, number: int, now: datetime, metadata: dict[str, Any]
 ) -> _Run | LogProblem:
-    """Return a run as a session, or why it is not one."""
+    """Return a run as a session, or the problem with it."""
     name = ""
     try:
         transcript = log.read(run)
@@ -244,12 +244,12 @@ def _run(
             entries += entries_of(transitions, state)
             for transition in transitions:
                 state = transition.apply_to(state)
-        # Exactly what will be read from the store.
+        # Exactly the session that will be read from the store.
         state = state_of(agent_id, [entry.body for entry in entries])
         return _Run(line, name or f"run {number}", state, entries, transcript.gaps)
     except (LogError, WhyloopError, RecursionError, UnicodeError) as error:
         return _problem(line, name or f"run {number}", str(error) or type(error).__name__)
-    except MISREAD as error:  # One run of thousands that no reader foresaw is a problem of that run alone.
+    except MISREAD as error:  # An unforeseen error in one run of thousands must not affect the others.
         return _problem(line, name or f"run {number}", f"it does not have the form of {log.title}: {error!r}")
 
 

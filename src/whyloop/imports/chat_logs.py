@@ -48,7 +48,7 @@ class ChatLog(LogFormat):
         )
         request, response = document.get("request"), document.get("response")
         name = first_text(document, *_IDS)
-        if isinstance(request, dict):  # As proxies write it.
+        if isinstance(request, dict):  # The form that proxies write.
             document = {**document, **request}
         transcript = Transcript(name)
         transcript.agent = first_text(document, "agent", "agent_name")
@@ -204,7 +204,7 @@ class AnthropicLog(ChatLog):
                 others = [block for block in found if block.get("type") != "tool_result"]
                 for block in results:
                     transcript.result(first_text(block, "tool_use_id") or None, _tool_result(block, at))
-                if results and others:  # A provider without a role for it puts feedback beside the results.
+                if results and others:  # Without a developer role, feedback is beside the results.
                     transcript.instruct(_text_of_parts(others), at)
                 elif others or not results:
                     transcript.query(Message(MessageRole.USER, _content(others)), at)
@@ -222,7 +222,7 @@ def _tool_result(block: Mapping[str, Any], at: Any) -> Result:
 
 
 def _read(reader: Any, document: Mapping[str, Any], entry: Mapping[str, Any]) -> Answer:
-    """Return the answer that a provider's reader finds; a `LogError` if it is not one."""
+    """Return the answer, read like a provider's; raise a `LogError` if it is invalid."""
     try:
         return answer_of(reader(document), first_time(entry, *_TIMES))
     except LogError:
@@ -272,7 +272,7 @@ def _has_only_blocks_of_text(messages: list[Any]) -> bool:
 
 
 def _text_of_parts(content: object) -> str:
-    """Return the text of a message; other content is named."""
+    """Return the text of a message; name any other content."""
     kept = _content(content)
     if isinstance(kept, str):
         return kept
@@ -298,7 +298,7 @@ def _part(part: object) -> Part:
     try:
         held = _image_or_file(part)
     except (ConfigurationError, *MISREAD):
-        held = None  # Not as its provider writes it: the conversation can be read without it.
+        held = None  # Not in the provider's form, but the conversation can be read without it.
     return held or TextPart(f"[{text_of(part.get('type')) or 'part'} left out]")
 
 

@@ -39,7 +39,7 @@ from whyloop.values.text import clean, shortened
 
 Event = Mapping[str, Any]
 
-# Events about the system itself: no model asked for them.
+# Events about the system itself, which no model asked for.
 _SILENT = frozenset(
     ("change_agent_state", "null", "recall", "condensation", "condensation_request", "pause", "resume")
 )
@@ -113,7 +113,7 @@ def _is_typed(event: object) -> bool:
 
 
 class _Reader(ABC):
-    """Reads the events of one run, in order."""
+    """A reader of the events of one run, in order."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.transcript = Transcript(first_text(document, "instance_id", "id", "conversation_id"))
@@ -163,7 +163,7 @@ class _Reader(ABC):
 
 
 class _ActionReader(_Reader):
-    """Reads events of the first version: an action, or the observation that it caused."""
+    """A reader of events of the first version: actions, and their observations."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         super().__init__(document)
@@ -217,7 +217,7 @@ class _ActionReader(_Reader):
     def _answer(
         self, response: Mapping[str, Any], args: Mapping[str, Any], call: ToolCall | None, at: datetime | None
     ) -> Answer:
-        """Return the answer that led to an action; a finish is an answer, and not a call."""
+        """Return the answer that led to an action; a finish is an answer, not a call."""
         answer = _response_of(response, at)
         said = None if answer is None else answer.message
         thought = next((text_of(args[k]) for k in ("final_thought", "content", "thought") if args.get(k)), "")
@@ -252,7 +252,7 @@ class _ActionReader(_Reader):
 
 
 class _TypedReader(_Reader):
-    """Reads events of the agent SDK, which name their class."""
+    """A reader of events of the agent SDK, which name their class."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         super().__init__(document)

@@ -439,7 +439,7 @@ def _entry(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _decoded(value: Any) -> Any:
-    """Return a value that may be written as a JSON object or list."""
+    """Return a value, decoded if it is a JSON object or list."""
     is_written = isinstance(value, str) and value.lstrip().startswith(("{", "["))
     return _from_json(value) if is_written else value
 

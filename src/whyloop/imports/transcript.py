@@ -35,7 +35,7 @@ from whyloop.values.text import clean, shortened
 from whyloop.values.transitions import Begun, Created, Noted, Queried
 
 MISREAD = (TypeError, AttributeError, LookupError, ValueError, OverflowError)
-"""The errors of a reader that takes a part of a document for another."""
+"""The errors of a reader that mistakes one part of a document for another."""
 
 
 class LogError(ValueError):
@@ -43,12 +43,12 @@ class LogError(ValueError):
 
 
 class LogFormat(ABC):
-    """A format of logs: which documents are of it, and the runs in them."""
+    """A format of logs, which recognizes its documents and reads the runs in them."""
 
     title: ClassVar[str]
-    """The name of such a log, with its article."""
+    """The name of such a log, with an article."""
     named_by_file: ClassVar[bool] = False
-    """True if the name of the file is the id of the run in it."""
+    """True if the file name is the id of the run in it."""
 
     @abstractmethod
     def fits(self, document: object) -> bool:
@@ -147,7 +147,7 @@ def time_of(value: object) -> datetime | None:
             moment = datetime.fromisoformat(value)
             return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError, OSError):
-        return None  # Not a time, or one that no calendar has: a log without times can be imported.
+        return None  # Not a valid time: a log without times can still be imported.
     return None
 
 
@@ -165,7 +165,7 @@ class Ending(Struct, frozen=True):
     """The end of a run, as its log explains it."""
 
     stop_reason: StopReason | None
-    """Why it ended; None if the log names a reason that says nothing about that."""
+    """Why it ended; None if the log's reason does not say that."""
     text: str
     """The explanation of the log, for people."""
 
@@ -243,7 +243,7 @@ class Transcript:
         if not self.items:
             if not self.instructions:
                 raise LogError("it begins with an answer, before any query")
-            # An agent without a user works on its instructions.
+            # Without a user message, the agent works on its instructions.
             self.items.append(Query(Message.system(self.instructions.pop()), answer.started_at or answer.at))
         self.items.append(answer)
 
@@ -260,7 +260,7 @@ class Transcript:
         raise LogError(f"it has a result of {named}, but the answer before it has no such call without one")
 
     def add_totals(self, read: object, written: object, cost: object) -> None:
-        """Keep the totals that a log has for the whole run; no step has a share."""
+        """Keep a log's totals for the whole run, which are not split into steps."""
         totals = {"input_tokens": read, "output_tokens": written, "cost": cost}
         known = {key: value for key, value in totals.items() if isinstance(value, int | float) and value > 0}
         if known:
@@ -270,7 +270,7 @@ class Transcript:
 
     @property
     def is_timed(self) -> bool:
-        """True if the log has the time of everything."""
+        """True if the log has all times."""
         for item in self.items:
             if item.at is None:
                 return False
@@ -289,7 +289,7 @@ class Transcript:
 
 
 class _Fold:
-    """Makes the transitions of a transcript."""
+    """A builder of the transitions of a transcript."""
 
     def __init__(self, transcript: Transcript, now: datetime) -> None:
         self.transcript = transcript
@@ -302,7 +302,7 @@ class _Fold:
         self.part = RequestPart.of(clean(text)) if text else None
 
     def at(self, moment: datetime | None) -> datetime:
-        """Return a time of the log, never before the one before it."""
+        """Return a time of the log, never earlier than the previous one."""
         if self.timed and moment is not None:
             self.clock = max(self.clock, moment)
         return self.clock

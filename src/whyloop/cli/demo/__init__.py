@@ -1,4 +1,4 @@
-"""`whyloop demo`: an assistant for partner programs that runs on scripts, each with another ending."""
+"""`whyloop demo`: an assistant for partner programs that follows scripts, each with a different ending."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ WIDTH = 100
 # US dollars for a million tokens, so that the page has costs to show.
 READ_PRICE, WRITE_PRICE = Decimal(3), Decimal(15)
 SECONDS_BETWEEN_STARTS = 2.5
-# A colleague decides after at most this long; other questions wait for the person in front of the page.
+# A colleague decides after at most this long; other questions wait for the person at the page.
 LONGEST_DECISION = 60.0
-# The last answer again and again, whatever else a person asks in the page.
+# The last answer, repeated for anything else that a person asks in the page.
 AFTERWARDS = text("The script of this demo ends here, so there is nothing more that I can do.")
 
 Play = Callable[[Callable[[AgentEvent], object]], AgentState]
@@ -322,7 +322,7 @@ async def _play_all(
 
 
 async def _play(store: MemoryStore, agent: Agent, scenario: Scenario) -> None:
-    """Run one scenario; its questions wait for the person in front of the page."""
+    """Run one scenario; its questions wait for the person at the page."""
     metadata = {"scenario": scenario.name}
     session = await Session.open(store, agent, scenario.name, create=True, metadata=metadata)
     for query in scenario.queries:

@@ -56,7 +56,7 @@ class PartnerDesk:
         self._lead_numbers = count(1 + sum(entity.kind == "lead" for entity in ENTITIES))
 
     def tools(self, needs_approval: Collection[str] = ()) -> tuple[Tool, ...]:
-        """Return the tools; those named here ask a person before they run."""
+        """Return the tools; the named ones need an approval."""
         functions = (self.search_entities, self.create_program_lead, self.delete_program_lead)
         return tuple(Tool(each, needs_approval=each.__name__ in needs_approval) for each in functions)
 
@@ -128,7 +128,7 @@ MODEL_PAUSE, WORD_PAUSE, TOOL_PAUSE, BACKOFF_PAUSE = 0.8, 0.04, 0.55, 1.2
 
 
 class DemoWorld(LocalWorld):
-    """Models and tools advance the clock, and nothing else does; a paced run also waits for its reader."""
+    """A world in which only models and tools advance the clock; a paced run also waits for its reader."""
 
     def __init__(
         self, model: Model, clock: FakeClock, *, tool_seconds: Mapping[str, float], paced: bool
@@ -176,12 +176,12 @@ class DemoWorld(LocalWorld):
         await self._clock.sleep(seconds)
 
     async def _pause(self, seconds: float) -> None:
-        """Let other tasks run, so that a paced run is exactly like a fast one."""
+        """Pause for the reader, while other tasks run as in a fast run."""
         await asyncio.sleep(seconds * self._pace)
 
 
 class SlowWorld(LocalWorld):
-    """Models write and tools work at the speed of real ones."""
+    """A world in which models and tools work at a realistic speed."""
 
     def __init__(self, model: Model, tool_seconds: Mapping[str, float]) -> None:
         super().__init__(model, SystemClock())
@@ -223,7 +223,7 @@ def question(number: int) -> str:
 
 
 class Script:
-    """A model that knows what to do next from the messages alone, so it may be asked in any process."""
+    """A model that decides from the messages alone, so it may run in any process."""
 
     async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         """Yield the next answer, word by word."""

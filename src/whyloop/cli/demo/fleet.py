@@ -79,7 +79,7 @@ def _temporal() -> str:
 
 
 class _Processes:
-    """The server and the workers, each ended by its own process id, also after Ctrl-C."""
+    """The server and the workers, each ended by its own process id, even after Ctrl-C."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -128,14 +128,14 @@ class _Processes:
 
     @property
     def are_ready(self) -> bool:
-        """True if every worker has said that it runs sessions."""
+        """True if every worker has reported that it runs sessions."""
         logs = list(self._folder.glob("worker-*.log"))
         return all(log.stat().st_size for log in logs)
 
     def _start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
         environment = {**os.environ, LEDGER_VARIABLE: str(self.ledger)}
         with (self._folder / f"{name}.log").open("wb") as log:
-            # In a session of its own, so that Ctrl-C reaches this process alone.
+            # In a separate session, so that Ctrl-C only reaches this process.
             process = subprocess.Popen(
                 command, stdout=log, stderr=log, env=environment, start_new_session=True
             )
@@ -251,7 +251,7 @@ class Board:
         self._steps: deque[tuple[float, int]] = deque()
 
     def look(self, sessions: Sequence[Summary]) -> None:
-        """Take the sessions as they are listed now."""
+        """Update the board from the list of sessions."""
         self.sessions = sorted(sessions, key=lambda each: each.agent_id)
         path, now = self._processes.ledger, time.monotonic()
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []

@@ -1,4 +1,4 @@
-"""The scenarios of the demo, each with another ending, and how they are played."""
+"""The scenarios of the demo, each with a different ending, and how they are played."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Query(NamedTuple):
 
 
 class Approval(NamedTuple):
-    """The name of the person that approves every question, and after how many seconds."""
+    """The name of the person who approves every question, and after how many seconds."""
 
     by: str
     after: float
@@ -415,7 +415,7 @@ _EXAMPLE = (
 
 
 def play_local(server: LocalServer, handler: Handler | None = None) -> AgentState:
-    """Ask the model on that server; the handler receives every event."""
+    """Run the scenario with the model on a server; the handler receives every event."""
     model = server.model(temperature=0.0, max_tokens=ANSWER_TOKENS)
     agent = Agent(model, PartnerDesk().tools(), event_handler=handler, **LOCAL.options)
     earlier = AgentState(messages=Log(_EXAMPLE))
