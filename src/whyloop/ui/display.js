@@ -10,10 +10,10 @@ export const WRAPPING_UP = "Wrapping up…";
 export const WAITING = "Waiting for a person";
 const SHOWN_ARGUMENTS = 3;
 
-// White space as Python has it too.
+// White space as in Python.
 const SPACE = "[\\s\\x1c-\\x1f\\x85\\ufeff]";
 const BLANK = new RegExp(`^${SPACE}*$`);
-// A JSON object or a list of them, whole or cut off, also in a fence or after the tag of a tool call.
+// A JSON object or a list of them, whole or cut off, even in a fence or after the tag of a tool call.
 const JSON_TEXT = new RegExp(
   `^${SPACE}*(?:\`\`\`[A-Za-z]*${SPACE}*|<[A-Za-z_|]+>${SPACE}*)?` +
     `(?:\\[${SPACE}*)*(?:\\{${SPACE}*(?:["'}]|[A-Za-z0-9_]+${SPACE}*:|$)|\\[${SPACE}*[\\]"])`,
@@ -52,7 +52,7 @@ function shortValue(value, longest) {
 /** Return the beginning of a value as JSON: numbers as 1e21, and no escapes for lone surrogates. */
 function shortJson(value, longest) {
   const json = JSON.stringify(value) ?? String(value);
-  // An escape has six characters at most, so the rest of a long value need not be read.
+  // An escape has at most six characters, so the rest of a long value need not be read.
   return json
     .slice(0, longest * 6)
     .replace(/"(?:[^"\\]|\\.)*"?|e\+/g, (found) => (found === "e+" ? "e" : withoutSurrogates(found)));
@@ -66,7 +66,7 @@ function withoutSurrogates(quoted) {
 
 /** Return the beginning of a text, counted in code points. */
 function cut(text, longest) {
-  // A code point has two units at most, so the rest of a long text need not be read.
+  // A code point has at most two units, so the rest of a long text need not be read.
   return wellFormed(Array.from(text.slice(0, longest * 2)).slice(0, longest).join(""));
 }
 
@@ -102,7 +102,7 @@ export function isEphemeral(message) {
 }
 
 /**
- * Return what to draw, top to bottom: `{message, calls}`, each of the calls `{call, result}`.
+ * Return the entries to draw, in order: `{message, calls}`, where each call is `{call, result}`.
  * @type {typeof import("./index.js").group}
  */
 export function group(messages) {
@@ -119,7 +119,7 @@ export function group(messages) {
   return drawn;
 }
 
-/** Return the latest call without a result that this message is the result of. */
+/** Return the latest call without a result to which this message is the result. */
 function slotOf(drawn, message) {
   const callId = metadataOf(message).tool_call_id ?? null;
   if (callId === null || (message.role !== "tool" && message.role !== "status")) return null;

@@ -8,7 +8,7 @@
 
 import { metadataOf, statusId, uiMessage, withMetadata } from "./message.js";
 
-/** The number of live messages from which those of earlier steps join the finished ones. */
+/** The number of live messages above which those of earlier steps join the finished ones. */
 const LONGEST_LIVE = 256;
 
 export class Draft {
@@ -27,7 +27,7 @@ export class Draft {
     this.run = run;
   }
 
-  /** The view after the changes; the one before if there are none. */
+  /** The view after the changes; the same view if there are none. */
   get view() {
     if (!this.isChanged) return this.#before;
     const isKnown = this.#runs.some((run) => this.#isOwn(run));
@@ -42,13 +42,13 @@ export class Draft {
     return execution_id === this.run.execution_id;
   }
 
-  /** Change what is known of the run. */
+  /** Change the state of the run. */
   note(entries) {
     this.run = { ...this.run, ...entries };
     this.isChanged = true;
   }
 
-  /** Show the status of the run; without a text there is none. */
+  /** Show the status of the run; without a text, remove it. */
   showStatus(statusType, text, details = {}) {
     this.note({ retry: details.retry ?? null });
     const { execution_id, step_number } = this.run;
@@ -62,7 +62,7 @@ export class Draft {
     return this.#live.findLast((message) => message.id === id);
   }
 
-  /** Put a message in the place of the one with its id, or else at the end of the run, before its status. */
+  /** Replace the message with the same id, or add it at the end of the run, before its status. */
   put(message) {
     const live = this.#edit();
     const place = live.findLastIndex(({ id }) => id === message.id);
@@ -92,7 +92,7 @@ export class Draft {
   }
 
   /**
-   * End the other runs of the session: it has one at a time, so the ends of those in progress were missed.
+   * End the other runs of the session, which has one at a time: the ends of those in progress were missed.
    * Agents within a tool have sessions of their own.
    */
   endOthers() {

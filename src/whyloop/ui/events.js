@@ -1,5 +1,5 @@
 /**
- * What each event changes in a view.
+ * The changes that each event makes in a view.
  *
  * @typedef {import("./index.js").Metadata} Metadata
  * @typedef {import("./draft.js").Draft} Draft
@@ -201,7 +201,7 @@ function ofCall(draft, { tool, tool_call_id: callId }) {
   return { ...ofStep(draft), tool_call_id: callId, tool_name: tool };
 }
 
-/** Return the number of the last step that is closed, of the data of a status: wrap-ups have numbers too. */
+/** Return the number of the last closed step, from the data of a status: wrap-ups have numbers too. */
 export function lastStep(data) {
   return (whole(data.step_count) ?? 0) + (whole(data.wrap_ups) ?? 0);
 }
@@ -258,14 +258,14 @@ export function wasInterrupted(data) {
   return lacksAnswer(data) && data.errors === 0;
 }
 
-/** Keep the text of an answer that was interrupted; of one that had none yet, nothing is in the history. */
+/** Keep the text of an interrupted answer; without text, nothing of it is in the history. */
 function markIncomplete(draft, step) {
   const message = draft.get(assistantId(draft.run.execution_id, step));
   if (hasText(draft, step)) draft.put(withMetadata(message, { incomplete: true }));
   else if (message) dropText(draft, step);
 }
 
-/** Return whether any text of the answer was received; a mark for missing text is none. */
+/** Return whether any text of the answer was received; a mark for missing text does not count. */
 function hasText(draft, step) {
   const { content = "" } = draft.get(assistantId(draft.run.execution_id, step)) ?? {};
   return content.replaceAll(GAP, "") !== "";
@@ -280,7 +280,7 @@ export function dropText(draft, step = draft.run.step_number) {
 
 // Calls
 
-/** Return the id of the message of a call: of one without a result, else of a new one in this step. */
+/** Return the id of the message of a call without a result, or else of a new one in this step. */
 function messageOfCall(draft, callId, question) {
   const { calls, execution_id: executionId, step_number: step } = draft.run;
   const open =

@@ -25,7 +25,7 @@ export function viewOf(history = []) {
   return new View(finished, history.slice(first), [run], others);
 }
 
-/** Return where the latest step of the run starts that this message is the last one of. */
+/** Return the index at which the latest step of the run starts; this message is the run's last. */
 function firstOfStep(history, last) {
   const { execution_id: own } = metadataOf(history[last]);
   let first = last;

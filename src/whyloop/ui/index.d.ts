@@ -18,7 +18,7 @@ export interface UiMessage {
   content: string;
   /** UTC with milliseconds: 2026-01-16T10:05:01.123Z */
   timestamp: string;
-  /** Everything else; absent if there is nothing else. */
+  /** All other facts; absent if there are none. */
   metadata?: Metadata;
 }
 
@@ -39,7 +39,7 @@ export interface Metadata {
   tool_duration_ms?: number;
   /** The hooks that made or replaced the result of a call. */
   changed_by?: string[];
-  /** What a status is about. */
+  /** The subject of a status. */
   status_type?: StatusType;
   /** How the run ended or paused, in its last message. */
   continuation?: Continuation;
@@ -95,7 +95,7 @@ export interface Retry {
   attempt: number;
   /** The number of retries that the policy allows. */
   max: number;
-  /** When its wait ends; null if it does not wait. */
+  /** The end of its wait; null if it does not wait. */
   until: string | null;
 }
 
@@ -173,7 +173,7 @@ export function reconcile(view: View, history: readonly UiMessage[]): View;
 /** Return the view with a message of the client's own at its end. */
 export function addMessage(view: View, message: UiMessage): View;
 
-/** Return the view without a message that was added; the same view if it is not there any more. */
+/** Return the view without a message that was added; the same view if the message is already gone. */
 export function removeMessage(view: View, message: UiMessage): View;
 
 /** Return whether a run is in progress, as far as the history and the envelopes show. */

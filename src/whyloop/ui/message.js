@@ -39,7 +39,7 @@ export function textOrNull(value) {
   return isText(value) ? value : null;
 }
 
-/** Return the number if it is an integer from zero on that JSON carries exactly, else null. */
+/** Return the number if it is a non-negative integer that JSON represents exactly, else null. */
 export function whole(number) {
   return Number.isSafeInteger(number) && number >= 0 ? number : null;
 }

@@ -146,7 +146,7 @@ class Session {
   #tryAgain(problem, cause = undefined) {
     const { setTimeout } = this.#platform; // A browser's own can only be called as a plain function.
     const signal = this.#supersede();
-    // Random, so that clients that lost their connections together do not return together.
+    // Random, so that clients that lost their connections together do not reconnect together.
     const wait = Math.min(FIRST_WAIT * 2 ** this.#failures, LONGEST_WAIT) * (0.5 + Math.random() / 2);
     this.#failures += 1;
     setTimeout(() => signal.aborted || this.load(), wait);
@@ -176,7 +176,7 @@ class Session {
       if (opened === this.#source) this.#receive(data);
     };
     opened.onerror = () => {
-      // Until it is closed the browser connects again by itself, and the server sends what was missed.
+      // Until it is closed, the browser reconnects by itself, and the server sends the missed envelopes.
       if (opened !== this.#source || opened.readyState !== CLOSED) return;
       this.#source = null;
       this.#tryAgain("The connection was closed");

@@ -37,7 +37,7 @@ export class View {
     return new View(finished, live, runs, all);
   }
 
-  /** Return whether nothing more is expected of a run, since another one follows it. */
+  /** Return whether a run is over because another one follows it. */
   isSuperseded(executionId) {
     return this.#finishedRuns.has(executionId);
   }
@@ -84,7 +84,7 @@ export function addMessage(view, message) {
 }
 
 /**
- * Return the view without a message that was added; the same view if it is not there any more.
+ * Return the view without a message that was added; the same view if the message is already gone.
  * @param {View} view
  * @param {UiMessage} message
  */
