@@ -1,4 +1,4 @@
-"""What waits, in which order, and what goes when there is too much."""
+"""The buffer of a delivery: its order, and what it drops when it is full."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rest(buffer: Buffer) -> list[int]:
     return seqs([each.envelope for each in buffer.take(len(buffer))])
 
 
-def test_what_came_first_is_taken_first() -> None:
+def test_the_oldest_envelopes_are_taken_first() -> None:
     buffer, gone = filled(10, "status", "step", "chunk", "chunk", "step", "status")
     assert seqs([each.envelope for each in buffer.take(4)]) == [1, 2, 3, 4]
     assert rest(buffer) == [5, 6]
@@ -77,14 +77,14 @@ def test_an_envelope_of_any_shape_is_worth_something() -> None:
     assert worth({"event": "agent.step.completed", "data": None}) == worth({}) == OTHERS
 
 
-def test_what_was_taken_can_be_given_back_to_its_place() -> None:
+def test_taken_envelopes_are_put_back_in_their_places() -> None:
     buffer, _ = filled(10, "step", "status", "chunk", "step")
     taken = buffer.take(3)
     assert list(buffer.give_back(taken)) == []
     assert rest(buffer) == [1, 2, 3, 4]
 
 
-def test_what_is_given_back_to_a_full_buffer_makes_the_oldest_go() -> None:
+def test_envelopes_put_back_into_a_full_buffer_replace_the_oldest() -> None:
     buffer, _ = filled(3, "chunk", "status", "step")
     taken = buffer.take(2)
     buffer.add(envelope("step", 4))

@@ -1,4 +1,4 @@
-"""A run never waits for those who watch it, and what they did not get is counted."""
+"""Delivery in the background: a run never waits, and dropped envelopes are counted."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_a_run_is_sent_to_its_last_envelope() -> None:
 @pytest.mark.parametrize(
     "error", [OSError("down"), RuntimeError("odd"), SystemExit(1), asyncio.CancelledError()]
 )
-async def test_what_fails_is_sent_again_later(error: BaseException) -> None:
+async def test_a_failed_batch_is_sent_again_later(error: BaseException) -> None:
     target, naps = Target(error, error), Naps()
     async with delivery(target, sleep=naps) as sending:
         sending.broadcast_batch([envelope(seq=1), envelope(seq=2)])
@@ -94,7 +94,7 @@ async def test_the_targets_own_wish_for_patience_is_heard() -> None:
     assert naps.seconds == [7]
 
 
-async def test_what_arrived_before_a_failure_is_not_sent_again() -> None:
+async def test_envelopes_that_arrived_before_a_failure_are_not_sent_again() -> None:
     target = Target(BroadcastError("cut off", sent=2))
     async with delivery(target) as sending:
         sending.broadcast_batch([envelope(seq=seq) for seq in (1, 2, 3)])
@@ -109,7 +109,7 @@ async def test_if_nothing_is_left_to_be_sent_the_next_batch_is() -> None:
     assert sending.dropped == {}
 
 
-async def test_only_what_did_not_arrive_is_given_up() -> None:
+async def test_only_envelopes_that_did_not_arrive_are_dropped() -> None:
     told = [envelope("status", 1), envelope("step", 2), envelope("status", 3), envelope("chunk", 4)]
     target = Target(BroadcastError("in parts", sent=1, retry=False))
     async with delivery(target) as sending:
@@ -138,7 +138,7 @@ async def test_a_status_outlives_a_target_that_was_down_for_long() -> None:
     assert sending.dropped == {"agent.step.started": 2}
 
 
-async def test_what_is_refused_for_good_is_not_tried_again() -> None:
+async def test_a_permanent_refusal_is_not_retried() -> None:
     target, naps = Target(BroadcastError("wrong key", retry=False)), Naps()
     async with delivery(target, sleep=naps) as sending:
         sending.broadcast_batch([envelope("step", 1), envelope("chunk", 2)])
@@ -158,7 +158,7 @@ async def test_how_a_run_ended_outlives_a_target_that_refuses_everything_for_a_w
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-async def test_a_status_that_is_refused_for_what_is_in_it_is_dropped(status: int) -> None:
+async def test_a_status_that_is_refused_for_its_content_is_dropped(status: int) -> None:
     target = Target(BroadcastError("odd", retry=False, status=status))
     async with delivery(target, batch=1) as sending:
         sending.broadcast_batch([envelope("status", 1), envelope("status", 2)])
@@ -200,7 +200,7 @@ async def test_a_target_that_raises_does_not_break_a_run(caplog: pytest.LogCaptu
     assert sending.dropped["agent.status"] == 2
 
 
-async def test_what_is_sent_has_nothing_to_do_with_the_run_that_was_first() -> None:
+async def test_envelopes_are_sent_outside_of_the_context_of_the_first_run() -> None:
     seen: list[str | None] = []
 
     async def send(batch: Sequence[Envelope]) -> None:

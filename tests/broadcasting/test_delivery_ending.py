@@ -1,4 +1,4 @@
-"""Deliveries that are closed, and those that threads and event loops share: nothing is lost uncounted."""
+"""The end of a delivery, also across threads and event loops: every lost envelope is counted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from whyloop.broadcasting.delivery import _Worker
 from whyloop.broadcasting.transports import Envelope
 
 
-async def test_what_is_left_when_the_time_is_up_is_counted() -> None:
+async def test_envelopes_left_when_the_time_is_up_are_counted() -> None:
     sending = delivery(hang, batch=2)
     sending.broadcast_batch([envelope(seq=seq) for seq in range(5)])
     await sending.close(timeout=0)
@@ -93,7 +93,7 @@ def test_many_threads_lose_nothing() -> None:
         assert seqs([e for e in target.received if e["session_id"] == name]) == list(range(500))
 
 
-def test_what_one_event_loop_left_is_sent_by_the_next() -> None:
+def test_envelopes_of_one_event_loop_are_sent_by_the_next() -> None:
     gate = [False]
     received: list[Envelope] = []
 
@@ -124,7 +124,7 @@ class ClearingAway(list[Envelope]):
         return super().__iter__()
 
 
-def test_what_an_event_loop_had_on_its_way_when_it_was_thrown_away_is_sent_by_the_next() -> None:
+def test_envelopes_in_flight_on_an_abandoned_event_loop_are_sent_by_the_next() -> None:
     target = Target()
     stuck = [True]
 
@@ -254,7 +254,7 @@ class Collapse(BaseException):
     pass
 
 
-async def test_what_takes_the_sender_down_does_not_take_the_envelopes_with_it() -> None:
+async def test_envelopes_survive_an_error_that_ends_the_sender() -> None:
     target = Target(Collapse())
     async with delivery(target) as sending:
         sending.broadcast(envelope(seq=1))
@@ -264,7 +264,7 @@ async def test_what_takes_the_sender_down_does_not_take_the_envelopes_with_it() 
     assert sending.dropped == {}
 
 
-async def test_what_arrived_before_closing_cut_it_short_is_not_counted() -> None:
+async def test_envelopes_that_arrived_before_the_close_are_not_counted() -> None:
     async def send(batch: Sequence[Envelope]) -> None:
         try:
             await asyncio.Event().wait()

@@ -109,7 +109,7 @@ async def test_megabytes_arrive_cut_and_say_so(server: PusherServer, character: 
     assert sending.dropped == {}
 
 
-async def test_what_the_server_finds_too_large_is_split_and_then_cut() -> None:
+async def test_a_request_that_is_too_large_is_split_and_then_cut() -> None:
     async with PusherServer(limit=1500) as server:
         async with broadcaster(server) as sending:
             sending.broadcast_batch([chunk(seq, "x" * 400) for seq in range(8)] + [chunk(8, "y" * 6000)])
@@ -119,7 +119,7 @@ async def test_what_the_server_finds_too_large_is_split_and_then_cut() -> None:
         assert sending.dropped == {}
 
 
-async def test_what_can_be_cut_no_further_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_envelope_that_cannot_be_cut_further_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     async with PusherServer(limit=100) as server, broadcaster(server) as sending:
         sending.broadcast(chunk(1, "x" * 400))
         await sending.close()
@@ -127,7 +127,7 @@ async def test_what_can_be_cut_no_further_is_given_up(caplog: pytest.LogCaptureF
     assert "too large" in caplog.text
 
 
-async def test_one_envelope_that_is_refused_takes_no_other_with_it(server: PusherServer) -> None:
+async def test_a_refused_envelope_does_not_affect_others(server: PusherServer) -> None:
     async with broadcaster(server) as sending:
         sending.broadcast_batch([chunk(seq, "unwanted" if seq == 3 else "x") for seq in range(10)])
     assert seqs(server.envelopes) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
@@ -182,9 +182,7 @@ async def test_an_unknown_app_is_logged(server: PusherServer, caplog: pytest.Log
         (200, '{"error": "A server error has occurred.", "code": 500}'),
     ],
 )
-async def test_what_may_go_well_another_time_is_sent_again(
-    server: PusherServer, fault: tuple[int, str]
-) -> None:
+async def test_a_temporary_failure_is_retried(server: PusherServer, fault: tuple[int, str]) -> None:
     server.faults = [web.Response(status=fault[0], text=fault[1]) for _ in range(3)]
     async with broadcaster(server) as sending:
         sending.broadcast_batch([chunk(1, "x"), chunk(2, "y")])
@@ -201,7 +199,7 @@ async def test_a_server_may_ask_for_patience(server: PusherServer) -> None:
     assert naps.seconds == [9]
 
 
-async def test_only_what_did_not_arrive_is_sent_again(server: PusherServer) -> None:
+async def test_only_envelopes_that_did_not_arrive_are_sent_again(server: PusherServer) -> None:
     async with broadcaster(server) as sending:
         sending.broadcast(chunk(0, "first"))
         await until(lambda: server.received)
@@ -213,7 +211,7 @@ async def test_only_what_did_not_arrive_is_sent_again(server: PusherServer) -> N
     assert arrived == [0, 4, 5, 6, 7, 8, 9, 10]
 
 
-async def test_what_arrived_before_closing_cut_a_batch_short_is_not_counted(server: PusherServer) -> None:
+async def test_parts_of_a_batch_that_arrived_before_the_close_are_not_counted(server: PusherServer) -> None:
     sending = broadcaster(server)
     # Two fit into a request, and only the first request is answered.
     server.answers = 1
@@ -348,7 +346,7 @@ def test_no_other_channel_is_signed(socket_id: Any, channel: Any) -> None:
         ({"max_request_bytes": 10}, "max_request_bytes"),
     ],
 )
-def test_what_cannot_work_is_refused_at_once(options: dict[str, Any], words: str) -> None:
+def test_invalid_options_are_refused_at_once(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words) as caught:
         broadcaster(**options)
     assert "password" not in str(caught.value)

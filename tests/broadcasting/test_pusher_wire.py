@@ -100,7 +100,7 @@ def test_a_channel_and_its_session_belong_together() -> None:
         "private-agent." + "x" * 200,
     ],
 )
-def test_another_channel_is_none_of_ours(name: str) -> None:
+def test_a_foreign_channel_has_no_session(name: str) -> None:
     assert CHANNELS.session_of(name) is None
 
 
@@ -210,7 +210,7 @@ def test_a_very_long_name_of_an_argument_is_left_out() -> None:
     assert fitted(started, 1000)["data"]["args"] == {}
 
 
-def test_an_envelope_that_is_too_large_outside_of_its_data_is_given_up() -> None:
+def test_an_envelope_that_is_too_large_outside_of_its_data_is_dropped() -> None:
     assert "too large" in item({**status(), "agent_id": "x" * 5000}, CHANNELS, 1000).problem
 
 
@@ -257,7 +257,7 @@ def test_this_is_how_a_server_says_no(status: int, body: bytes, code: int, retry
     assert words in str(refused)
 
 
-def test_a_server_that_says_the_secret_aloud_is_not_quoted() -> None:
+def test_a_secret_in_the_answer_of_a_server_is_not_quoted() -> None:
     refused = refusal(APP, 401, f"wrong secret {APP.secret}".encode())
     assert APP.secret not in str(refused)
     assert "[removed]" in str(refused)

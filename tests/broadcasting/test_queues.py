@@ -1,4 +1,4 @@
-"""Envelopes in somebody's own queue."""
+"""Envelopes in the application's own queue."""
 
 from __future__ import annotations
 

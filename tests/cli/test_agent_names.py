@@ -1,4 +1,4 @@
-"""The name of an agent that the command line builds or finds: no session of another agent is its own."""
+"""The name of an agent that the command line builds or finds: it never continues the sessions of another."""
 
 from __future__ import annotations
 

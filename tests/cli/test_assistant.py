@@ -31,7 +31,7 @@ async def test_a_lead_created_after_a_deletion_gets_a_new_id() -> None:
     assert lead.id not in before
 
 
-async def test_what_does_not_exist_is_an_error_that_a_model_can_act_on() -> None:
+async def test_an_unknown_entity_is_an_error_that_a_model_can_act_on() -> None:
     with pytest.raises(ToolExecutionError, match="unknown id 'lead-9': search for it first"):
         await PartnerDesk().delete_program_lead("lead-9")
 

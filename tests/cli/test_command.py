@@ -155,7 +155,7 @@ def test_ctrl_c_ends_quietly(capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert run(capsys, "demo") == (130, "", "")
 
 
-def test_ctrl_c_before_the_command_runs_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_before_the_command_runs_prints_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""What a run costs, wherever a person looks: lists, sessions, runs, explanations."""
+"""The cost of a run in lists, sessions, runs and explanations."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_results_are_shown_although_a_file_cannot_be_written(capsys: Capsys, tmp
     assert "whyloop eval: cannot write missing/report.xml" in err
 
 
-def test_what_cases_print_is_not_part_of_the_json(capsys: Capsys, tmp_path: Path) -> None:
+def test_output_that_cases_print_is_not_part_of_the_json(capsys: Capsys, tmp_path: Path) -> None:
     (tmp_path / "printing_cases.py").write_text("def test_prints():\n    print('hello')\n")
     code, out, err = run(capsys, "eval", "printing_cases", "--json")
     assert (code, len(json.loads(out)["cases"])) == (0, 1)

@@ -1,4 +1,4 @@
-"""`whyloop run`: what goes where, which tools it finds, and with which code it ends."""
+"""`whyloop run`: its output, the tools that it finds, and its exit codes."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_the_last_attempt_is_written_even_if_it_broke_off(capsys: pytest.Capture
     assert run(capsys, server, "--timeout", "0.3")[:2] == (12, "Hel\n")
 
 
-def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_prints_only_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, FaultyServer(say(chat_answer())), "--quiet") == (0, "Hello.\n", "")
 
 
@@ -357,7 +357,7 @@ def test_a_stop_reason_is_an_exit_code(
         (["--model", MODEL, "--tools", "my_tools:weather", "my_tools:alias"], "weather"),
     ],
 )
-def test_what_cannot_start_is_one_clear_line(
+def test_a_run_that_cannot_start_prints_one_clear_line(
     argv: list[str], words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GROQ_API_KEY", raising=False)

@@ -1,4 +1,4 @@
-"""`whyloop serve`: the sessions of a store over HTTP, in a process of its own."""
+"""`whyloop serve`: the sessions of a store over HTTP, in a separate process."""
 
 from __future__ import annotations
 

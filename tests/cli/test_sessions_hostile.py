@@ -1,4 +1,4 @@
-"""What comes from models, tools and files is shown, and steers nothing; on terminals and in pipes."""
+"""Hostile text from models, tools and files is shown and never controls a terminal."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_no_password_is_in_a_command_to_copy() -> None:
 @pytest.mark.parametrize(
     "arguments", [{"path": EVIL}, {EVIL: [EVIL, {"deep": EVIL}]}, {"text": "line\nline"}]
 )
-def test_what_is_to_be_agreed_to_is_shown_to_the_letter(arguments: dict[str, object]) -> None:
+def test_arguments_to_approve_are_shown_exactly(arguments: dict[str, object]) -> None:
     lines = exact_arguments(arguments)
     seen("\n".join(lines))
     assert json.loads("\n".join(lines)) == arguments

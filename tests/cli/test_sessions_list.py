@@ -143,7 +143,7 @@ def test_a_store_of_nothing(capsys: Capsys, three: None) -> None:
     assert run(capsys, "sessions") == (0, "", "There are no sessions yet.\n")
 
 
-def test_what_agents_did_is_listed(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_shows_the_work_of_agents(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     asked(greeting(), "Say hello")
     updated_at = loaded(asked(paying())).state_info.updated_at
     monkeypatch.setattr(formats, "utc_now", lambda: updated_at)
@@ -168,7 +168,7 @@ def test_what_agents_did_is_listed(capsys: Capsys, monkeypatch: pytest.MonkeyPat
         (["--after", "nonsense"], "nonsense"),
     ],
 )
-def test_what_cannot_be_asked_for(capsys: Capsys, three: None, options: list[str], words: str) -> None:
+def test_invalid_filters_are_refused(capsys: Capsys, three: None, options: list[str], words: str) -> None:
     assert words in refused(capsys, "sessions", *options, code=2)
 
 

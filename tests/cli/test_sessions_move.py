@@ -111,7 +111,7 @@ def test_a_session_that_is_named_twice_is_exported_once(capsys: Capsys) -> None:
     assert run(capsys, "import", "one.jsonl", "--store", "new.db") == (0, "Imported 1 session.\n", "")
 
 
-def test_what_is_there_already_is_refused_or_left_out(capsys: Capsys) -> None:
+def test_an_existing_session_is_refused_or_skipped(capsys: Capsys) -> None:
     agent_id = asked(greeting())
     run(capsys, "export", "--output", "all.jsonl")
     words = refused(capsys, "import", "all.jsonl")
@@ -226,7 +226,7 @@ def test_on_a_terminal_deletion_asks_first(
     )
 
 
-def test_where_one_is_not_there_none_is_deleted(capsys: Capsys) -> None:
+def test_if_one_session_does_not_exist_none_is_deleted(capsys: Capsys) -> None:
     kept("one")
     assert "session 'xyz' not found" in refused(capsys, "delete", "--yes", "one", "xyz")
     assert titles() == ["A question"]

@@ -111,7 +111,9 @@ def test_the_heading_shows_the_status_and_the_clocks(capsys: Capsys, monkeypatch
     ]
 
 
-def test_who_waits_sees_for_how_long(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_paused_session_shows_how_long_it_has_waited(
+    capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
     agent_id = asked(paying())
     state = in_store(lambda store: store.load(agent_id))
     later = state.state_info.updated_at + parse_span("5h")
@@ -209,7 +211,7 @@ def test_a_step_that_a_dead_process_left_shows_how_far_it_came(capsys: Capsys) -
     assert "Resume the run, if its process has ended: whyloop resume abc" in out
 
 
-def test_what_hooks_changed_is_shown_with_their_names(capsys: Capsys) -> None:
+def test_changes_by_hooks_are_shown_with_their_names(capsys: Capsys) -> None:
     class Cap(Hook):
         async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall:
             assert isinstance(call.arguments, dict)

@@ -70,7 +70,7 @@ def test_a_conversation_continues(capsys: Capsys) -> None:
     assert [message.text for message in loaded(agent_id).messages][2] == "And now?"
 
 
-def test_another_question_gives_up_what_waits_and_says_so(capsys: Capsys) -> None:
+def test_another_question_drops_open_questions_and_says_so(capsys: Capsys) -> None:
     agent_id = asked(paying())
     code, _, err = run(capsys, "run", "Never mind", "--session", agent_id, "--agent", f"{HERE}:greeting")
     assert code == 0
@@ -98,7 +98,7 @@ Then resume the run: whyloop resume {agent_id[:8]} --agent {HERE}:paying --store
     )
 
 
-def test_quiet_is_not_silent_about_what_waits(capsys: Capsys) -> None:
+def test_quiet_still_shows_open_questions(capsys: Capsys) -> None:
     code, _, err = run(capsys, "run", "Pay", "--agent", f"{HERE}:paying", "--store", "whyloop.db", "--quiet")
     assert code == 18
     assert err.startswith("Paused in step 1. ApprovalRequired decided: ")
@@ -202,7 +202,7 @@ def test_the_model_hears_of_a_denial(capsys: Capsys) -> None:
     assert "Denied by ada: we are broke" in [message.text for message in loaded(agent_id).messages]
 
 
-def test_what_is_not_decided_waits_on(capsys: Capsys) -> None:
+def test_undecided_calls_keep_waiting(capsys: Capsys) -> None:
     agent_id = asked(paying())
     code, out, err = run(capsys, "resume", agent_id, "--agent", f"{HERE}:after_paying")
     assert (code, out) == (18, "")

@@ -1,4 +1,4 @@
-"""What a person sees of a run: live on a terminal, plain in a pipe, and as a picture."""
+"""The views of a run: live on a terminal, plain in a pipe, and as a picture."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_no_color_removes_the_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not COLOUR.search(drawn(SCENARIOS["guard"], colour=True))
 
 
-def test_what_happens_now_is_shown_below_and_taken_away_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_current_activity_is_shown_below_and_removed_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     shown = drawn(SCENARIOS["natural-end"], live=True)
     assert "the model answers" in shown

@@ -76,7 +76,7 @@ def test_a_conversation_with_parallel_calls_becomes_the_steps_of_one_execution()
     assert state.agent_id.startswith("w-")
 
 
-def test_what_the_log_does_not_say_is_unknown() -> None:
+def test_facts_that_a_log_lacks_are_unknown() -> None:
     state = read({"messages": WEATHER})
     step = state.steps[0]
     assert (step.finish_reason, step.source, step.untimed) == (None, None, True)

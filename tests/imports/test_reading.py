@@ -44,7 +44,7 @@ def test_the_command_line_knows_every_format() -> None:
 
 
 @pytest.mark.parametrize("format", EXAMPLES)
-async def test_what_is_stored_is_what_was_read(format: str) -> None:
+async def test_imported_sessions_equal_those_that_were_read(format: str) -> None:
     store = MemoryStore()
     report = await import_log(store, [EXAMPLES[format]], format)
     (agent_id,) = report.imported

@@ -64,7 +64,7 @@ async def test_limits_fit_beside_each_other_on_a_phone() -> None:
         assert [await each.evaluate(COMMAS_BEGIN_LINES) for each in await limits.all()] == [False, False]
 
 
-async def test_the_first_difference_is_said_in_words() -> None:
+async def test_the_first_difference_is_described() -> None:
     left = [turn(1, "Aurora"), turn(2, "Polar"), answer("Both.")]
     right = [turn(1, "Aurora"), turn(2, "Polar"), answer("One.")]
     text, words = await difference(left, right)
@@ -88,7 +88,7 @@ async def test_a_step_that_only_one_run_took_differs() -> None:
     assert words == ["same", "differs", "same"]
 
 
-async def test_a_run_that_has_ended_is_said_to_have_ended() -> None:
+async def test_a_run_that_has_ended_is_shown_as_ended() -> None:
     store = await runs(left=[turn(1, "Aurora")], right=[turn(1, "Aurora"), turn(2, "Polar")])
     async with inspecting(store) as inspector:
         await inspector.show("#/compare/left/right")

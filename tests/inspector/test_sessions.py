@@ -1,4 +1,4 @@
-"""The list of sessions in a real browser: what it shows, on every screen, also of hostile content."""
+"""The list of sessions in a real browser, on every screen, even with hostile content."""
 
 from __future__ import annotations
 

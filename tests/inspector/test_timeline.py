@@ -159,7 +159,7 @@ async def test_a_step_is_marked_everywhere_and_opened() -> None:
         await expect(page.locator(".timeline-band.selected")).to_be_visible()
 
 
-async def test_what_would_not_have_happened_is_dim() -> None:
+async def test_steps_that_would_not_have_happened_are_dim() -> None:
     async with inspecting(await shown(await eventful())) as inspector:
         page = inspector.page
         await inspector.show("#/s/a")

@@ -435,7 +435,7 @@ async def test_calls_with_one_id_get_different_ids() -> None:
     assert [m.tool_call_id for m in state.messages if m.is_tool] == ["c", "c-2"]
 
 
-async def test_a_rule_cannot_change_the_call_that_it_is_asked_about() -> None:
+async def test_an_approval_rule_cannot_change_its_call() -> None:
     def meddle(arguments: Mapping[str, Any]) -> bool:
         arguments["items"].append("meddled")
         return False

@@ -1,4 +1,4 @@
-"""The builder and the agent's keywords: the same agent, said in two ways."""
+"""The builder and the agent's keywords: two ways to build the same agent."""
 
 from __future__ import annotations
 

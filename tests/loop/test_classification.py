@@ -1,4 +1,4 @@
-"""Every way in which a step can fail, and what kind of error that is to the policy."""
+"""Classification: each way in which a step can fail, and its type of error."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ async def test_a_response_with_wrong_fields_crashes_neither_the_run_nor_its_read
     assert_can_be_read(state)
 
 
-async def test_a_model_that_gives_up_while_it_waits_is_a_timeout_of_the_request() -> None:
+async def test_a_model_that_times_out_while_it_waits_is_a_request_timeout() -> None:
     async def respond(request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         yield TextDelta("a")
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Time limits cut off what hangs: a model, a tool, or one tool of several."""
+"""Deadlines: time limits interrupt a model or a tool that hangs."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ async def test_the_start_of_a_resumed_execution_says_so() -> None:
     assert started.resumed
 
 
-async def test_a_resume_is_an_event_also_before_the_first_step() -> None:
+async def test_a_resume_before_the_first_step_is_an_event() -> None:
     agent = scripted("done", "unused")
     unsubscribe = agent.subscribe(lambda event: agent.request_stop("wait") and None)
     stopped = await agent.run("go")

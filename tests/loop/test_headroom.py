@@ -1,4 +1,4 @@
-"""Headroom: lines in a request that say what is left of the limits, sent at thresholds and recorded."""
+"""Headroom: lines in a request about the rest of the limits, sent at thresholds and recorded."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_the_model_learns_what_is_left_when_half_a_quarter_and_a_tenth_of_
     }
 
 
-async def test_every_limit_is_in_the_line_when_one_of_them_comes_to_a_threshold() -> None:
+async def test_every_limit_is_in_the_line_when_one_reaches_a_threshold() -> None:
     agent = looping(max_steps=20, max_tokens=450)
     await agent.run("go")
     assert lines_of(requests_of(agent)) == [

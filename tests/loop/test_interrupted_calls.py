@@ -114,7 +114,7 @@ async def cut_off_approved(office: Office, arguments: dict[str, Any] | None = No
     return state
 
 
-async def test_a_call_that_may_not_be_repeated_is_asked_about() -> None:
+async def test_a_person_decides_about_a_call_that_may_not_be_repeated() -> None:
     office = Office()
     state = await cut_off_call(office, call("send", {"to": "Bob"}), "done")
     agent = office.agent("ok")
@@ -171,7 +171,7 @@ async def test_finished_calls_keep_their_results_and_waiting_calls_still_wait() 
     assert office.done[1:] == ["shredded B"]
 
 
-async def test_an_approved_call_that_is_cut_off_is_asked_about_anew() -> None:
+async def test_an_interrupted_approved_call_gets_a_new_question() -> None:
     office = Office()
     started = await cut_off_approved(office)
     again = await office.agent("ok").resume(started)
@@ -194,7 +194,7 @@ async def test_an_edited_call_that_is_cut_off_keeps_its_arguments_and_its_editor
     assert state.messages[2].model_text.startswith("[ada changed the arguments")
 
 
-async def test_a_call_of_a_tool_that_is_gone_by_then_is_asked_about_too() -> None:
+async def test_a_person_decides_about_a_call_whose_tool_is_gone() -> None:
     office = Office()
     state = await cut_off_call(office, call("send", {"to": "Bob"}), "done")
     agent = scripted("ok", tools=[])

@@ -61,7 +61,7 @@ async def test_a_guard_beside_an_exhausted_limit_ends_the_run() -> None:
     assert_stopped(state, reason="steps_limit", by=StepsLimit)
 
 
-async def test_the_last_allowed_step_completes_also_after_a_grant() -> None:
+async def test_the_last_allowed_step_completes_even_after_a_grant() -> None:
     agent = scripted(call("echo"), "done", tools=[echo], max_steps=1)
     state = await agent.resume(await agent.run("go"), grant=Budget(steps=1))
     assert_stopped(state, reason="completed")

@@ -1,4 +1,4 @@
-"""One source of truth: states, events and outcomes follow from what is recorded, wherever a process dies."""
+"""One source of truth: states, events and outcomes follow from the record, wherever a process dies."""
 
 from __future__ import annotations
 

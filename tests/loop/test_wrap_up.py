@@ -521,7 +521,7 @@ async def test_a_crash_in_the_wrap_up_repeats_the_call_and_nothing_else() -> Non
     assert journal.state == state
 
 
-async def test_a_wrap_up_that_crashes_again_and_again_is_given_up() -> None:
+async def test_a_wrap_up_that_keeps_crashing_is_abandoned() -> None:
     agent, journal = limited(call("echo"), *["lost"] * 10), Dying()
     await crashed_in_wrap_up(agent, journal)
     for _ in range(MAX_RECOVERIES):

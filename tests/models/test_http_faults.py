@@ -483,7 +483,7 @@ async def test_a_host_that_speaks_no_tls() -> None:
 # Size
 
 
-async def test_an_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_endless_answer_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whyloop.models.response.MAX_RESPONSE_BYTES", 10_000)
     for endless in (
         b"x" * 50_000,
@@ -495,7 +495,7 @@ async def test_an_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyP
         assert_failed(state, "validation", "longer than 10,000 bytes")
 
 
-async def test_a_compressed_flood_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_compressed_flood_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whyloop.models.response.MAX_RESPONSE_BYTES", 100_000)
     flood = gzip.compress(b"data: " + b"x" * 20_000_000)
     state = await run_on(say(chunked(flood, content_encoding="gzip")))

@@ -1,4 +1,4 @@
-"""A request that must not lead to a call, or to a long answer: what each provider is sent."""
+"""Options of a request, such as no tool calls or a short answer, in each provider's format."""
 
 from __future__ import annotations
 

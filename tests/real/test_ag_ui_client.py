@@ -50,7 +50,7 @@ async def test_a_stopped_run_is_not_an_error(folder: Path, package: str) -> None
 
 @pytest.mark.parametrize("reloads", [False, True])
 @each_version
-async def test_questions_are_answered_also_after_a_reload(folder: Path, package: str, reloads: bool) -> None:
+async def test_questions_are_answered_even_after_a_reload(folder: Path, package: str, reloads: bool) -> None:
     asked = calls(call("pay", {"amount": 5}, id="pay_1"), call("pay", {"amount": 7}, id="pay_2"))
     app = AgentServer(MemoryStore(), agent_with(asked, "Done."), public=True)
     steps: list[list[Any]] = [

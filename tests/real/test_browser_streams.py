@@ -193,7 +193,7 @@ async def test_people_see_a_run_as_it_happens_and_then_what_is_stored(browser: B
     await browser.shows(*ALL)
 
 
-async def test_what_a_tool_says_does_not_become_a_part_of_the_page(browser: Browser) -> None:
+async def test_the_result_of_a_tool_does_not_become_markup_of_the_page(browser: Browser) -> None:
     await browser.open()
     await browser.ask(HOSTILE)
     await browser.go_on(7)

@@ -1,4 +1,4 @@
-"""What goes wrong between a store and a real PostgreSQL server, and what is left of it."""
+"""Faults between a store and a real PostgreSQL server, and the state that they leave."""
 
 from __future__ import annotations
 
@@ -439,7 +439,7 @@ async def test_a_fault_never_shows_the_password(postgres: PostgresServer) -> Non
     assert "hunter2" not in str(caught.value)
 
 
-async def test_an_address_without_a_server_is_told_in_whole_sentences() -> None:
+async def test_an_address_without_a_server_is_explained_in_whole_sentences() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
     store = PostgresStore(f"postgresql://ann:sesame@127.0.0.1:{port}/shop", timeout=5)

@@ -1,4 +1,4 @@
-"""The PostgreSQL store on a real server: the contract of a store, and what only this one has."""
+"""The PostgreSQL store on a real server: the contract of a store, and its own features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent run, told through a real Pusher-protocol server to the clients that people use."""
+"""An agent run, sent through a real Pusher-protocol server to real clients."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ async def test_a_refusal_behind_a_success_is_noticed(
     assert words in caplog.text
 
 
-async def test_what_is_too_large_for_the_server_is_cut(soketi: Soketi) -> None:
+async def test_an_envelope_that_is_too_large_for_the_server_is_cut(soketi: Soketi) -> None:
     async with broadcaster(soketi, max_request_bytes=300_000) as sending:
         sending.broadcast(
             envelope("chunk", session=SESSION, chunk="x" * 200_000, chunk_index=0, is_complete=False)

@@ -1,4 +1,4 @@
-"""A real Temporal server that goes away, and comes back, while clients use it."""
+"""A real Temporal server that goes down and comes back while clients use it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Work:
         return Agent(model, [work], name="worker", timeout=None, stop_grace=0)
 
 
-async def test_a_client_that_waits_is_told_that_temporal_is_away_and_waits_again(
+async def test_a_waiting_client_learns_that_temporal_is_down_and_waits_again(
     server: TemporalServer, store: SqliteStore
 ) -> None:
     work = Work()

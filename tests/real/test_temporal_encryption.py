@@ -64,7 +64,7 @@ async def test_nothing_of_a_conversation_is_in_the_history_or_in_claims(
 
 
 @pytest.mark.slow
-async def test_a_client_without_the_codec_of_the_workers_is_told_so(
+async def test_a_client_without_the_codec_of_the_workers_gets_a_clear_error(
     temporal: TemporalServer, tmp_path: Path
 ) -> None:
     agent, codec = Agent(ScriptedModel(["Hi"]), name="guard"), EncryptionCodec({"new": NEW})

@@ -1,4 +1,4 @@
-"""What can go wrong around sessions on a real Temporal server, and what is left when it did."""
+"""Faults around sessions on a real Temporal server, and the state that they leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions on a real Temporal server: the same outcomes as anywhere else, and what only Temporal has."""
+"""Sessions on a real Temporal server: the outcomes of local sessions, and features of Temporal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The AI SDK's own client reads our streams: what it makes of them is what happened."""
+"""The AI SDK's own client decodes our streams into what happened."""
 
 from __future__ import annotations
 

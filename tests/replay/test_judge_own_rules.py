@@ -1,4 +1,4 @@
-"""A run that is judged under its own rules ends as it was recorded, in whatever form it is kept."""
+"""A run that is judged under its own rules ends as recorded, in any of its forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A survey of many values in one pass counts what judging each of them alone would."""
+"""A survey of many values in one pass counts the same as judging each value separately."""
 
 from __future__ import annotations
 

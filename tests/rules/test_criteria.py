@@ -87,7 +87,7 @@ def test_explain_is_preferred_to_decide() -> None:
     assert said.decision is ALLOW
 
 
-def test_every_criterion_is_asked_also_after_one_forbade() -> None:
+def test_every_criterion_is_evaluated_even_after_one_forbade() -> None:
     asked: list[str] = []
 
     def spy(name: str, decision: ContinuationDecision) -> Any:

@@ -1,4 +1,4 @@
-"""Who may see what, and from which pages."""
+"""Access: which clients may see which sessions, and from which pages."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_streams_of_others_are_as_if_they_were_not_there(store: Store, age
     assert closed["reason"] == f"session {agent_id!r} not found in this store"
 
 
-async def test_who_may_see_a_session_may_hear_of_it(store: Store) -> None:
+async def test_a_client_that_may_see_a_session_may_follow_it(store: Store) -> None:
     lab = await shared(store)
     heard = await lab.get(
         "/sessions/a/events", headers={**ANN, "accept": "text/event-stream"}, until=b'"paused"'
@@ -142,7 +142,7 @@ async def test_an_unknown_client_gets_a_401(method: str, path: str, sent: Any) -
     assert len((await store.sessions()).sessions) == 1
 
 
-async def test_who_is_not_known_hears_nothing() -> None:
+async def test_an_unknown_client_receives_nothing() -> None:
     store = MemoryStore()
     await Lab(store, agent_with("hi")).asked()
     lab = Lab(store, access=nobody)

@@ -1,4 +1,4 @@
-"""Every connection is admitted before anything else happens: who it is, under which name, and how many."""
+"""Admission: the client, the host and the limits are checked before anything else happens."""
 
 from __future__ import annotations
 

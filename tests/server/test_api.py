@@ -206,7 +206,7 @@ async def test_a_session_is_shown_as_it_is_now(store: Store) -> None:
     assert shown["session"]["reason"]
 
 
-async def test_what_a_chat_shows_is_what_was_said_and_done(store: Store) -> None:
+async def test_a_chat_shows_the_messages_and_calls_of_the_session(store: Store) -> None:
     lab = Lab(store, agent_with(call("echo", {"value": "x"}), "done"))
     shown = (await lab.get(f"{await lab.asked()}/messages")).json
     assert [message["role"] for message in shown["messages"]] == ["user", "assistant", "tool", "assistant"]

@@ -1,4 +1,4 @@
-"""A server comes to its end, and nothing is lost by it."""
+"""A server shuts down without losing anything."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from whyloop.testing import ScriptedModel
 
 
 @pytest.mark.parametrize("way", ["close", "lifespan", "asgi"])
-async def test_what_runs_when_the_server_closes_can_be_resumed(store: Store, way: str) -> None:
+async def test_a_run_in_progress_when_the_server_closes_can_be_resumed(store: Store, way: str) -> None:
     gate = Gate()
     lab = Lab(store, gate.agent, close_seconds=0)
     path = await lab.made()

@@ -67,7 +67,7 @@ async def test_a_place_is_a_number_or_an_execution_and_a_number(store: Store) ->
 
 
 @pytest.mark.parametrize("after", ["latest", "99", "here"])
-async def test_who_asks_for_what_comes_next_gets_all_that_comes(store: Store, after: str) -> None:
+async def test_a_client_at_the_end_gets_all_later_envelopes(store: Store, after: str) -> None:
     lab = Lab(store, agent_with("one", "two", "three"))
     path = await lab.asked()
     place = (await lab.get(f"{path}/messages")).json["after"] if after == "here" else after

@@ -1,4 +1,4 @@
-"""What goes wrong inside is in the log, and nowhere else."""
+"""Internal errors are logged, and clients see nothing of them."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def failing(error: Exception) -> Any:
         {"access": failing(KeyError("OPENAI_API_KEY"))},
     ],
 )
-async def test_what_the_app_gets_wrong_is_not_the_fault_of_the_client(
+async def test_an_error_of_the_app_is_not_reported_as_the_clients(
     options: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     store = MemoryStore()

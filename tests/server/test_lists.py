@@ -1,4 +1,4 @@
-"""The list as numbers, the questions of all sessions, and what a server says of itself."""
+"""The list in numbers, the questions of all sessions, and the facts about a server."""
 
 from __future__ import annotations
 

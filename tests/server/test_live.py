@@ -206,7 +206,7 @@ async def test_a_session_that_is_not_there_ends_and_the_others_continue(store: S
 
 
 @pytest.mark.usefixtures("nothing_is_logged")
-async def test_what_cannot_be_followed_is_refused(store: Store) -> None:
+async def test_invalid_sessions_and_cursors_are_refused(store: Store) -> None:
     lab = Lab(store, timed("one"))
     await lab.asked()
     many = [("session", f"s{number}") for number in range(51)]

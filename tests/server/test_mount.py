@@ -1,4 +1,4 @@
-"""The server is an app of its own, and a part of other apps."""
+"""The server as a standalone app, and mounted in other apps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a path, a query and a method ask for, and what is said where that is nothing."""
+"""Paths, queries and methods, and the answers to unknown ones."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_a_stream_from_nowhere_is_refused_before_it_begins(lab: Lab, place
         "/%6Fpenapi.json%2F",
     ],
 )
-async def test_where_there_is_nothing_there_is_nothing(lab: Lab, path: str) -> None:
+async def test_an_unknown_path_is_not_found(lab: Lab, path: str) -> None:
     for method in ("GET", "POST", "DELETE", "OPTIONS"):
         answer = await lab.client.call(method, path)
         assert (answer.status, answer.error) == (404, "not_found")
@@ -136,7 +136,7 @@ async def test_a_session_that_cannot_be_is_not_there(lab: Lab, agent_id: str) ->
     ],
 )
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS", "TRACE", "QUERY"])
-async def test_what_can_be_done_elsewhere_is_named(lab: Lab, path: str, allowed: str, method: str) -> None:
+async def test_a_wrong_method_names_the_allowed_ones(lab: Lab, path: str, allowed: str, method: str) -> None:
     answer = await lab.client.call(method, path)
     assert answer.status == 405
     assert answer.headers["allow"] == allowed

@@ -1,4 +1,4 @@
-"""A request that makes no sense is told so: never a failure of the server, and nothing for its log."""
+"""Invalid requests get a clear answer, are never a failure of the server, and are not logged."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_a_body_that_is_not_a_json_object_is_refused(lab: Lab, path: str, 
         ("/sessions/a/resume", {"grant": {"usd": 1e300}}, "usd"),
     ],
 )
-async def test_what_is_not_of_the_right_kind_is_refused_by_its_name(
+async def test_a_field_of_the_wrong_type_is_refused_by_its_name(
     lab: Lab, path: str, sent: object, where: str
 ) -> None:
     answer = await refused(lab, path, json.dumps(sent).encode())
@@ -113,9 +113,7 @@ async def test_what_is_not_of_the_right_kind_is_refused_by_its_name(
 
 @pytest.mark.parametrize("path", ["/sessions", "/sessions/a/approve"])
 @pytest.mark.parametrize("depth", [100, 500, 900, 980, 1000, 5000])
-async def test_what_is_nested_too_deep_to_be_shown_again_is_not_stored(
-    lab: Lab, path: str, depth: int
-) -> None:
+async def test_data_nested_too_deeply_to_be_shown_is_not_stored(lab: Lab, path: str, depth: int) -> None:
     pending = (await lab.get("/sessions/a")).json["pending_calls"][0]["id"]
     name = '"metadata"' if path == "/sessions" else f'"question_id":"{pending}","arguments"'
     answer = await refused(lab, path, b"{%s:%s}" % (name.encode(), nested(depth)))
@@ -123,7 +121,7 @@ async def test_what_is_nested_too_deep_to_be_shown_again_is_not_stored(
     assert "levels deep" in answer.message
 
 
-async def test_what_is_nested_deep_is_stored_and_shown(lab: Lab) -> None:
+async def test_deeply_nested_data_is_stored_and_shown(lab: Lab) -> None:
     body = b'{"agent_id":"deep","metadata":%s}' % nested(90)
     assert (await lab.client.call("POST", "/sessions", body=body)).status == 201
     shown = (await lab.get("/sessions/deep")).json["session"]["metadata"]
@@ -142,19 +140,19 @@ async def test_a_number_may_be_as_long_as_json_allows(lab: Lab) -> None:
 @pytest.mark.parametrize(
     "kind", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/xml"]
 )
-async def test_what_does_not_say_that_it_is_json_is_refused(lab: Lab, kind: str) -> None:
+async def test_a_body_that_is_not_declared_as_json_is_refused(lab: Lab, kind: str) -> None:
     """A form of another site can send anything but this."""
     answer = await refused(lab, "/sessions/a/stop", b"{}", headers={"content-type": kind})
     assert (answer.status, answer.error) == (415, "not_json")
 
 
 @pytest.mark.parametrize("kind", ["application/json", "Application/JSON; charset=utf-8"])
-async def test_what_says_that_it_is_json_is_read(lab: Lab, kind: str) -> None:
+async def test_a_body_that_is_declared_as_json_is_read(lab: Lab, kind: str) -> None:
     answer = await lab.client.call("POST", "/sessions", body=b"{}", headers={"content-type": kind})
     assert answer.status == 201
 
 
-async def test_what_is_too_large_is_refused_as_soon_as_it_is(lab: Lab) -> None:
+async def test_a_body_is_refused_as_soon_as_it_is_too_large(lab: Lab) -> None:
     read = 0
 
     def pieces() -> Iterator[bytes]:
@@ -181,7 +179,7 @@ async def test_what_is_too_large_is_refused_as_soon_as_it_is(lab: Lab) -> None:
     assert read <= LARGEST_BODY + 100_000
 
 
-async def test_what_is_as_large_as_it_may_be_is_taken(lab: Lab) -> None:
+async def test_a_body_of_the_maximum_size_is_accepted(lab: Lab) -> None:
     frame = b'{"text": ""}'
     body = b'{"text": "%s"}' % (b"x" * (LARGEST_BODY - len(frame)))
     assert (await lab.client.call("POST", "/sessions/a/messages", body=body)).status == 202

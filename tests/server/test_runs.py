@@ -1,4 +1,4 @@
-"""Questions are asked over HTTP; what works on them goes on by itself, is stopped, and is resumed."""
+"""Questions over HTTP: runs in the background, stopped and resumed."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ async def test_a_run_that_cannot_be_recorded_ends_and_is_in_the_log(
 # Stopping
 
 
-async def test_what_runs_here_is_stopped(store: Store) -> None:
+async def test_a_run_of_this_server_is_stopped(store: Store) -> None:
     gate = Gate()
     lab = Lab(store, gate.agent_with_tool)
     path = await lab.made()
@@ -194,14 +194,14 @@ async def test_a_run_in_another_process_is_stopped(store: Store) -> None:
     assert "A client asked for it." in state.explain()
 
 
-async def test_what_is_paused_is_stopped_at_once(store: Store) -> None:
+async def test_a_paused_session_is_stopped_at_once(store: Store) -> None:
     lab = Lab(store, agent_with(call("pay", {"amount": 7})))
     path = await lab.asked()
     assert (await lab.post(f"{path}/stop")).json == {"stopped": True}
     assert await status_of(lab, path) == ("stopped", "user_requested")
 
 
-async def test_where_nothing_runs_there_is_nothing_to_stop(store: Store) -> None:
+async def test_without_a_run_there_is_nothing_to_stop(store: Store) -> None:
     lab = Lab(store, agent_with("hi"))
     assert (await lab.post(f"{await lab.made('new')}/stop")).json == {"stopped": False}
     path = await lab.asked()
@@ -228,7 +228,7 @@ async def test_a_run_at_its_limit_continues_only_with_a_grant(store: Store) -> N
     assert (budget.steps, budget.tokens, budget.seconds) == (3, 10, 1.5)
 
 
-async def test_what_is_completed_or_was_never_asked_is_not_resumed(store: Store) -> None:
+async def test_a_completed_or_new_session_is_not_resumed(store: Store) -> None:
     lab = Lab(store, agent_with("hi"))
     for path in (await lab.asked("done"), await lab.made("new")):
         refused = await lab.post(f"{path}/resume")

@@ -1,4 +1,4 @@
-"""No answer has a credential in it that a tool or a note had, and whatever comes back is data."""
+"""No answer contains a credential from a tool or a note, and all texts are data."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_custom_patterns_apply_to_every_answer(store: Store) -> None:
     assert metadata == {"note": "it is [removed]"}
 
 
-async def test_what_people_say_when_they_decide_has_no_secret_in_the_trace(store: Store) -> None:
+async def test_reasons_of_decisions_have_no_secrets_in_the_trace(store: Store) -> None:
     lab = Lab(store, agent_with(call("pay", {"amount": 7}), call("pay", {"amount": 8})))
     path = await lab.asked()
     [pending] = (await lab.get(path)).json["pending_calls"]

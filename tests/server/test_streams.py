@@ -1,4 +1,4 @@
-"""What clients hear of a session: what they missed, then what happens, on real connections."""
+"""Streams of a session on real connections: the missed envelopes, then the live ones."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("agent_id", "after", "status", "words"), REFUSED)
-async def test_what_makes_no_sense_is_refused_before_anything_is_sent(
+async def test_an_invalid_cursor_or_session_is_refused_before_anything_is_sent(
     a: Stage, agent_id: str, after: str | None, status: int, words: str
 ) -> None:
     url = events_url(a.url, agent_id, after)
@@ -234,7 +234,7 @@ async def test_a_feed_that_is_closed_ends_its_streams(a: Stage) -> None:
         assert (await other.closed())[0] == 1001
 
 
-async def test_who_goes_away_leaves_nothing_behind(a: Stage) -> None:
+async def test_a_client_that_leaves_leaves_nothing_behind(a: Stage) -> None:
     await a.record(*A_RUN)
     before = await a.server.do(asyncio.all_tasks)
     async with a.to.events(a.url) as client, a.to.socket(a.url) as other:
@@ -247,7 +247,7 @@ async def test_who_goes_away_leaves_nothing_behind(a: Stage) -> None:
     assert await a.server.do(a.remembered) == 0
 
 
-async def test_who_is_cut_off_leaves_nothing_behind(a: Stage) -> None:
+async def test_a_client_whose_connection_breaks_leaves_nothing_behind(a: Stage) -> None:
     await a.record(*A_RUN)
     async with a.to.events(a.url) as client, a.to.socket(a.url) as other:
         await client.hears(1, 2, 3, 4)

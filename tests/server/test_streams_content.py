@@ -1,4 +1,4 @@
-"""Whatever is in what is told, it arrives as data and as nothing else."""
+"""Texts of any content arrive as data and as nothing else."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("words", HOSTILE.values(), ids=list(HOSTILE))
-async def test_what_models_and_tools_say_arrives_as_it_is_kept(words: str) -> None:
+async def test_texts_of_models_and_tools_arrive_as_they_are_stored(words: str) -> None:
     @tool
     async def repeat(value: str = "") -> str:
         """Says it back."""

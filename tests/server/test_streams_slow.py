@@ -40,7 +40,9 @@ async def test_a_client_that_does_not_read_slows_no_run_and_receives_everything_
 
 
 @WAYS
-async def test_what_waits_for_a_client_that_does_not_read_is_not_in_memory(way: str, tmp_path: Path) -> None:
+async def test_envelopes_for_a_client_that_does_not_read_are_not_kept_in_memory(
+    way: str, tmp_path: Path
+) -> None:
     store = SqliteStore(tmp_path / "whyloop.db")
     async with stage(store, **SMALL) as a:
         a.agents.events._recent = 10

@@ -122,7 +122,7 @@ async def test_no_limit_is_beyond_what_was_recorded(store: Store) -> None:
 
 
 @pytest.mark.usefixtures("nothing_is_logged")
-async def test_what_cannot_be_judged_is_refused(store: Store) -> None:
+async def test_invalid_limits_are_refused(store: Store) -> None:
     lab = Lab(store, agent_with("one"))
     await lab.made("new")
     await lab.asked()

@@ -38,7 +38,7 @@ def timed(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Store, Now]:
     return SqliteStore(tmp_path / "whyloop.db", clock=now), now
 
 
-async def test_who_takes_over_in_the_middle_of_a_step_has_the_session(timed: tuple[Store, Now]) -> None:
+async def test_a_runner_that_takes_over_during_a_step_has_the_session(timed: tuple[Store, Now]) -> None:
     store, now = timed
     seen: list[str] = []
 

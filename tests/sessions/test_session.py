@@ -315,7 +315,7 @@ async def test_a_state_from_elsewhere_can_be_stored_and_continued(store: Store) 
     assert (await session.send("on")).step_count == 3
 
 
-async def test_what_goes_out_comes_in_again(store: Store) -> None:
+async def test_exported_sessions_can_be_imported_again(store: Store) -> None:
     first = await Session.open(store, agent_with(call("pay", {"amount": 5})), metadata={"a": "\u2028é\x00"})
     await first.send("pay")
     second = await Session.open(store, agent_with(call("echo"), "done"))

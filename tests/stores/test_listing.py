@@ -1,4 +1,4 @@
-"""A summary says what a list shows of a session, at the same cost for a session of any length."""
+"""The summary of a session for lists, at the same cost for a session of any length."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_the_reason_after_the_last_retry_has_the_last_failure() -> None:
     assert found.reason == "Rate limit error after 2 consecutive failures (max: 1): HTTP 529: busy 2"
 
 
-async def test_what_is_not_known_is_said_to_be_unknown() -> None:
+async def test_unknown_amounts_are_listed_as_unknown() -> None:
     found = summary_of(await scripted(text("hi", usage=Usage(reported=False)), max_steps=None).run("go"))
     assert (found.tokens, found.tokens_known, found.step_limit) == (0, False, None)
     empty = summary_of(AgentState())

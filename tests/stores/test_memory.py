@@ -1,4 +1,4 @@
-"""What the store in memory does beyond the contract: any thread may use it, and it has a clock of its own."""
+"""The store in memory beyond the contract: use from any thread, and its own clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store is opened by its address, and a password in one is nobody's business."""
+"""A store is opened by its address, and the password in an address is never shown."""
 
 from __future__ import annotations
 

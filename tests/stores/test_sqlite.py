@@ -1,4 +1,4 @@
-"""The store in a file: what is on the disk, how it came there, and who may use it at the same time."""
+"""The store in a file: its contents on disk, and concurrent use."""
 
 from __future__ import annotations
 
@@ -354,7 +354,7 @@ async def test_sessions_that_started_later_are_not_read_to_find_old_ones(tmp_pat
         assert instructions < 2000
 
 
-async def test_what_was_updated_recently_is_found_without_reading_the_rest(tmp_path: Path) -> None:
+async def test_recently_updated_sessions_are_found_without_reading_the_rest(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path / "s.db") as store:
         for number in range(3000):
             await store.create(summary(f"{number:04}", minutes=number), [])
@@ -462,7 +462,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("durability", ["process", "power"])
-async def test_what_was_recorded_survives_a_killed_process(tmp_path: Path, durability: str) -> None:
+async def test_recorded_work_survives_a_killed_process(tmp_path: Path, durability: str) -> None:
     async with SqliteStore(tmp_path / "s.db") as store:
         await store.create(summary(), [])
     process = run_python(APPEND_AND_DIE, tmp_path / "s.db", durability)

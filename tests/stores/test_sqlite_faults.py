@@ -1,4 +1,4 @@
-"""What goes wrong with a file, and what is said about it: nothing is lost, and nothing false is read."""
+"""Faults of a file and their errors: nothing is lost, and nothing false is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits for the disk or takes long runs in a thread: the event loop goes on, and nothing is cut off."""
+"""Slow work of the store runs in a thread: the event loop continues, and no work is interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Temporal that does not answer is told from one that refuses, and from a workflow that failed."""
+"""A Temporal server that does not answer, one that refuses, and a failed workflow have different errors."""
 
 from __future__ import annotations
 

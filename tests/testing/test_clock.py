@@ -15,7 +15,7 @@ def test_it_is_a_clock() -> None:
     assert isinstance(FakeClock(), Clock)
 
 
-def test_it_stands_still() -> None:
+def test_the_clock_stands_still() -> None:
     clock = FakeClock()
     assert clock.now() == clock.now()
     assert clock.monotonic() == clock.monotonic() == 0
@@ -91,7 +91,7 @@ async def test_a_timeout_of_none_never_passes() -> None:
     assert not timeout.expired()
 
 
-async def test_what_finishes_in_time_is_not_cut_off() -> None:
+async def test_a_call_that_finishes_in_time_is_not_cut_off() -> None:
     clock = FakeClock()
     timeout = clock.timeout(5)
     async with timeout:

@@ -250,7 +250,7 @@ async def test_a_case_that_yields_is_refused_because_a_call_would_not_run_it(kin
         await run_cases([plain if kind == "plain" else asynchronous])
 
 
-async def test_what_a_case_returns_is_awaited() -> None:
+async def test_the_awaitable_that_a_case_returns_is_awaited() -> None:
     class Later:
         def __await__(self) -> Iterator[None]:
             raise AssertionError("awaited")

@@ -1,4 +1,4 @@
-"""The suite for stores notices what goes wrong with durable leases, claims and open workflows."""
+"""The suite for stores detects faults of durable leases, claims and open workflows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite for stores notices what goes wrong with keys, checkpoints, pages, identities and versions."""
+"""The suite for stores detects faults of keys, checkpoints, pages, identities and versions."""
 
 from __future__ import annotations
 

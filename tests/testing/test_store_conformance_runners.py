@@ -1,4 +1,4 @@
-"""The suite for stores notices what goes wrong with dead runners, stop requests and chunks."""
+"""The suite for stores detects faults of dead runners, stop requests and chunks."""
 
 from __future__ import annotations
 

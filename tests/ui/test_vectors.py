@@ -41,7 +41,7 @@ def test_the_module_passes_the_vectors() -> None:
     list(zip(REDUCE, vectors_of("reduce"), strict=True)),
     ids=[case.name for case in REDUCE],
 )
-def test_what_reduce_shows(case: Case, vector: Vector) -> None:
+def test_reduce_shows_the_expected_view(case: Case, vector: Vector) -> None:
     assert vector["name"] == case.name
     assert vector["envelopes"] == as_json(case.envelopes)
     assert vector["messages"] == case.messages

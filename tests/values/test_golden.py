@@ -1,4 +1,4 @@
-"""The golden snapshot and the golden journal: what is written today is what was written then."""
+"""The golden snapshot and journal: the formats have not changed."""
 
 from __future__ import annotations
 

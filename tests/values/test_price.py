@@ -1,4 +1,4 @@
-"""Prices of models, and the cost of what was used: unknown is unknown, and not zero."""
+"""Prices of models, and the cost of usage: unknown is not zero."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every transition is plain data, and what follows from it is in one place."""
+"""Every transition is plain data, and its effect is defined in one place."""
 
 from __future__ import annotations
 

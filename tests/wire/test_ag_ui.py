@@ -1,4 +1,4 @@
-"""A run as AG-UI events: in the order that the protocol asks for, with everything that was said."""
+"""A run as AG-UI events, complete and in the order of the protocol."""
 
 from __future__ import annotations
 

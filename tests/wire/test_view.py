@@ -1,4 +1,4 @@
-"""Clients that read the journal later receive what live clients received."""
+"""Clients that read the journal later receive the same as live clients."""
 
 from __future__ import annotations
 
