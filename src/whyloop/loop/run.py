@@ -246,7 +246,10 @@ class Run:
         elif self.must_list:
             await self._reopen_with_toolsets(self.state.open_step, step)
         step.interruptible = False
-        await self.record()  # Before any call runs.
+        if self.journal is None:
+            self._send_events()
+        else:
+            await self.record()  # Before any call runs.
         if self.stop is not None:
             step.interrupted = Interruption.STOPPED
         else:
