@@ -74,7 +74,8 @@ def plan_at_once(setup: Setup, response: ModelResponse, *, truncated: bool) -> C
     if setup.plans_calls or truncated:
         return None
     calls = _fitting(setup, response.tool_calls)
-    return CallPlan(calls, tuple(range(len(calls))))
+    # Most answers have one call, and `tuple(range(1))` would take 0.2 µs.
+    return CallPlan(calls, (0,) if len(calls) == 1 else tuple(range(len(calls))))
 
 
 def _fitting(setup: Setup, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
@@ -272,9 +273,8 @@ async def run_call(setup: Setup, state: AgentState, index: int, deadline: dateti
         # Otherwise the model would not know which arguments led to the result.
         note = f"[{by} changed the arguments to {encoding.json_text(edited)}]"
         result = replace(result, note=note)
-    return CallFinished(
-        world.now(), index=index, result=result, seconds=max(0.0, world.monotonic() - started)
-    )
+    seconds = world.monotonic() - started
+    return CallFinished(world.now(), index=index, result=result, seconds=seconds if seconds > 0 else 0.0)
 
 
 def run_context(setup: Setup, state: AgentState) -> RunContext:
