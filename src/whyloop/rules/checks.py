@@ -34,17 +34,13 @@ class FinishReasonCheck(Criterion):
                 raise ConfigurationError(f"invalid finish reason {reason!r}: choose from {', '.join(known)}")
         self.reasons = tuple(FinishReason(reason) for reason in flat)
         """The finish reasons that forbid continuing."""
-        # Made once, the most frequent first: 0.2 µs a step instead of 1.2.
-        likely = (FinishReason.TOOL_CALLS, FinishReason.STOP, *FinishReason, None)
-        self._evaluations = [(reason, self._evaluate(reason)) for reason in dict.fromkeys(likely)]
+        # Made once, since they are few: 0.2 µs a step instead of 1.2.
+        self._evaluations = {reason: self._evaluate(reason) for reason in (*FinishReason, None)}
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         step = state.latest_step()
         given = step.finish_reason if step else None
-        for reason, evaluation in self._evaluations:
-            if reason is given:
-                return evaluation
-        return self._evaluate(given)
+        return self._evaluations.get(given) or self._evaluate(given)
 
     def _evaluate(self, reason: FinishReason | None) -> ContinuationEvaluation:
         forbidden = reason in self.reasons
