@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from datetime import datetime, timedelta
@@ -235,13 +235,7 @@ class Run:
         if self.state.open_step is None:
             if self.headroom is not None and self.state.execution.wrap_up is None:
                 step.left = self.headroom.message(self.state)
-            for transition in await self.world.answer(self, step):
-                self.add(transition)
-                if isinstance(transition, Answered):
-                    step.to_run = transition.started
-            if step.answer is not None and step.answer.output is not None:
-                self.state = replace(self.state, decoded_output=DecodedOutput(step.answer.value))
-            if self.state.open_step is None or not self.state.open_step.calls:
+            if not self._add_answer(step, await self.world.answer(self, step)):
                 return
         elif self.must_list:
             await self._reopen_with_toolsets(self.state.open_step, step)
@@ -252,16 +246,26 @@ class Run:
             await self.record()  # Before any call runs.
         if self.stop is not None:
             step.interrupted = Interruption.STOPPED
+            return
+        step.launched, deadline = True, self.interruptions.deadline
+        if self.setup.criteria.deadline_moves:
+            deadline = self.setup.criteria.deadline(self.state, step.begun_at, step.counted)
+        if len(step.to_run) == 1:  # Without a task, which costs 15 µs more.
+            index = step.to_run[0]
+            self.add(await self.world.run_call(self.setup, self.state, index, deadline))
         else:
-            step.launched = True
-            criteria, watched = self.setup.criteria, self.interruptions.deadline
-            moves = criteria.deadline_moves
-            deadline = criteria.deadline(self.state, step.begun_at, step.counted) if moves else watched
-            if len(step.to_run) == 1:  # Without a task, which costs 15 µs more.
-                index = step.to_run[0]
-                self.add(await self.world.run_call(self.setup, self.state, index, deadline))
-            else:
-                await run_calls(self, step.to_run, deadline)
+            await run_calls(self, step.to_run, deadline)
+
+    def _add_answer(self, step: StepInProgress, transitions: Sequence[AnyTransition]) -> bool:
+        """Add the transitions of an answer, and return whether it has calls."""
+        for transition in transitions:
+            self.add(transition)
+            if isinstance(transition, Answered):
+                step.to_run = transition.started
+        if step.answer is not None and step.answer.output is not None:
+            self.state = replace(self.state, decoded_output=DecodedOutput(step.answer.value))
+        opened = self.state.open_step
+        return opened is not None and bool(opened.calls)
 
     def settle(self, step: StepInProgress) -> None:
         """Close the step or leave it open, and judge it."""
