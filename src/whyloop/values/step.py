@@ -364,7 +364,10 @@ class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
             asked, result = self.message.tool_calls[index], call.result
             if result is None:
                 raise ValueError(f"call {asked.id!r} has no result, so the step cannot be closed")
-            messages.append(_result_message(asked, result))
+            content, shown = result.content, None
+            if result.note:
+                content, shown = f"{result.note}\n{result.content}", result.content
+            messages.append(Message(_TOOL, content, (), asked.id, asked.name, NO_EXTRAS, shown=shown))
             runs.append(call.run_of(asked, result))
             if result.failure is not None:
                 failures.append(result.failure)
@@ -377,13 +380,6 @@ class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
         if interrupted is Interruption.SUPERSEDED:
             return False
         return any(call.question is not None for call in self.calls)
-
-
-def _result_message(asked: ToolCall, result: ToolResult) -> Message:
-    if not result.note:
-        return Message(_TOOL, result.content, (), asked.id, asked.name, NO_EXTRAS)
-    content = f"{result.note}\n{result.content}"
-    return Message(_TOOL, content, (), asked.id, asked.name, shown=result.content)
 
 
 def _arguments(asked: ToolCall, call: OpenCall) -> dict[str, Any]:
