@@ -87,7 +87,7 @@ async def test_payloads_of_an_earlier_key_are_read_after_a_rotation() -> None:
     assert b"4711" not in old.SerializeToString() + new.SerializeToString()
     with pytest.raises(ConfigurationError, match="encrypted with key 'new': the keys here are old"):
         await EncryptionCodec({"old": OLD}).decode([new])
-    with pytest.raises(ConfigurationError, match="key 'old' here is another one"):
+    with pytest.raises(ConfigurationError, match="key 'old' is not the one that it was encrypted with"):
         await EncryptionCodec({"old": NEW}).decode([old])
 
 

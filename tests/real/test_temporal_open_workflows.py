@@ -209,7 +209,7 @@ async def test_a_session_that_was_deleted_before_its_workflow_starts_is_missing_
     async with fleet(temporal, store, [cashier("Hi")]) as here:
         session = await here.session("cashier", "stalled")
         monkeypatch.setattr("whyloop.temporal.session.record_open", delete_recorded)
-        with pytest.raises(SessionNotFoundError, match="there is no session 'stalled' in this store"):
+        with pytest.raises(SessionNotFoundError, match="session 'stalled' not found in this store"):
             await asyncio.wait_for(session.send("Hello"), 30)
         with pytest.raises(WorkflowFailureError):  # It does not wait for a session that never comes.
             await asyncio.wait_for(session.handle.result(), 30)
