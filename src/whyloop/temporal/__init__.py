@@ -9,14 +9,25 @@ from typing import TYPE_CHECKING, Any
 from whyloop.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from whyloop.temporal.encryption import EncryptionCodec
-    from whyloop.temporal.engine import TemporalEngine
-    from whyloop.temporal.payloads import Accepted, Decision, Ended, Resume, Send, Start, workflow_id
-    from whyloop.temporal.plugin import WhyloopPlugin, add_search_attributes
-    from whyloop.temporal.recovery import TemporalRecovery, wake
-    from whyloop.temporal.session import TASK_QUEUE, TemporalSession
-    from whyloop.temporal.workflow import AgentWorkflow
-    from whyloop.temporal.world import TemporalWorld
+    from whyloop.temporal.encryption import EncryptionCodec as EncryptionCodec
+    from whyloop.temporal.engine import TemporalEngine as TemporalEngine
+    from whyloop.temporal.payloads import (
+        Accepted as Accepted,
+        Decision as Decision,
+        Ended as Ended,
+        Resume as Resume,
+        Send as Send,
+        Start as Start,
+        workflow_id as workflow_id,
+    )
+    from whyloop.temporal.plugin import (
+        WhyloopPlugin as WhyloopPlugin,
+        add_search_attributes as add_search_attributes,
+    )
+    from whyloop.temporal.recovery import TemporalRecovery as TemporalRecovery, wake as wake
+    from whyloop.temporal.session import TASK_QUEUE as TASK_QUEUE, TemporalSession as TemporalSession
+    from whyloop.temporal.workflow import AgentWorkflow as AgentWorkflow
+    from whyloop.temporal.world import TemporalWorld as TemporalWorld
 
 _MODULES = {
     **dict.fromkeys(["Accepted", "Decision", "Ended", "Resume", "Send", "Start", "workflow_id"], "payloads"),
@@ -29,34 +40,15 @@ _MODULES = {
     "TemporalWorld": "world",
 }
 
-__all__ = [
-    "TASK_QUEUE",
-    "Accepted",
-    "AgentWorkflow",
-    "Decision",
-    "EncryptionCodec",
-    "Ended",
-    "Resume",
-    "Send",
-    "Start",
-    "TemporalEngine",
-    "TemporalRecovery",
-    "TemporalSession",
-    "TemporalWorld",
-    "WhyloopPlugin",
-    "add_search_attributes",
-    "wake",
-    "workflow_id",
-]
-if not TYPE_CHECKING and find_spec("temporalio") is None:
-    __all__ = []  # A `*` imports what can be used here.
-
 
 def __getattr__(name: str) -> Any:
     """Load a name when it is asked for, since it needs the extra `whyloop[temporal]`."""
+    is_installed = find_spec("temporalio") is not None
+    if name == "__all__":
+        return sorted(_MODULES) if is_installed else []  # A `*` imports what can be used here.
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if find_spec("temporalio") is None:
+    if not is_installed:
         raise ConfigurationError(
             f'whyloop.temporal.{name} needs Temporal\'s SDK: pip install "whyloop[temporal]"'
         )
