@@ -244,3 +244,11 @@ def test_a_recorded_run_is_judged_the_same_way_again(
             judged += 1
             assert agent.criteria.evaluate(before) == state.last_continuation_outcome
     assert judged
+
+
+def test_a_subclass_explains_as_its_parent_does() -> None:
+    class Allowance(CostLimit):
+        """The same limit under another name."""
+
+    evaluation = Allowance("0.50").explain(AgentState())
+    assert (evaluation.criterion, evaluation.reason) == ("Allowance", "$0.00 of $0.50 used")
