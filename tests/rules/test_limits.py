@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pytest
 from hypothesis import given, strategies as st
+from msgspec.structs import replace
 
 from tests.support import after_step, at, session
 from whyloop import (
@@ -21,6 +22,8 @@ from whyloop import (
     TokenUsageLimit,
 )
 from whyloop.values.transitions import Queried, Resumed, Waited
+
+T = TypeVar("T")
 
 FORBID = ContinuationDecision.FORBID_CONTINUATION
 ALLOW = ContinuationDecision.ALLOW_CONTINUATION
@@ -206,6 +209,27 @@ def test_a_count_is_limited_by_a_whole_number(limit: Callable[..., Any]) -> None
 def test_an_unknown_scope_is_a_value_error(limit: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match=r"scope.*forever"):
         limit(5, scope="forever")
+
+
+def test_a_subclass_keeps_what_the_limits_and_classes_above_it_explain() -> None:
+    class Doubled(StepsLimit):
+        def explain(self, state: AgentState) -> ContinuationEvaluation:
+            return replace(super().explain(state), reason="twice")
+
+    class Twice(Doubled): ...
+
+    class Reason:
+        def explain(self, state: AgentState) -> ContinuationEvaluation:
+            return ContinuationEvaluation.from_decision("Reason", FORBID)
+
+    class Mixed(Reason, StepsLimit): ...
+
+    class Typed(StepsLimit, Generic[T]): ...
+
+    state = AgentState()
+    assert Twice(3).explain(state).reason == "twice"
+    assert Mixed(3).explain(state).decision is FORBID
+    assert Typed[int](3).explain(state).reason == "0 of 3 steps used"
 
 
 def test_a_limit_counts_tokens_read_and_written() -> None:

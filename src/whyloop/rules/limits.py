@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from math import inf
 from types import FunctionType
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from whyloop.errors import ConfigurationError
 from whyloop.rules.criterion import Criterion
@@ -48,7 +48,8 @@ class Limit(Criterion):
     _style: ClassVar[str] = ""
     _used_style: ClassVar[str] = ""
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)  # A subclass may be generic, or have options of its own.
         # Python specializes code for one type of `self`, so each limit has its own copy: 0.4 µs a step.
         code = Limit.explain.__code__
         if getattr(cls.explain, "__code__", None) == code:
