@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.support import pay, scripted, two_stores
-from whyloop import Agent, AgentState, Session, tool
+from whyloop import Agent, AgentState, Budget, Session, tool
 from whyloop.broadcasting import EventFeed
 from whyloop.errors import StoreUnavailableError
 from whyloop.loop.executions import recover_run
@@ -166,6 +166,23 @@ async def test_a_stop_beats_an_error_before_the_resume_of_a_run_whose_runner_die
     state = await second.load(session.agent_id)
     assert (state.status, state.stop_reason) == ("stopped", "user_requested")
     assert "enough" in state.explanation.headline
+
+
+@pytest.mark.parametrize("wrap_up", [False, True])
+async def test_a_stop_beats_a_limit_before_the_grant_of_a_run_whose_runner_died(
+    stores: tuple[Any, Any], wrap_up: bool
+) -> None:
+    first, second = stores
+    session = await Session.open(first, shop(call("echo"), "So far", "lost", max_steps=1, wrap_up=wrap_up))
+    assert (await session.send("go")).stop_reason == "steps_limit"
+    Mortal(first, 1)
+    with pytest.raises(StoreUnavailableError):
+        await session.resume(grant=Budget(steps=3))
+    await first.close()
+    assert await second.request_stop(session.agent_id, "enough")
+    state = await second.load(session.agent_id)
+    assert (state.status, state.stop_reason) == ("stopped", "user_requested")
+    assert "StepsLimit" not in state.explanation.headline
 
 
 async def test_a_denied_recovery_stops_the_session(stores: tuple[Any, Any]) -> None:

@@ -234,8 +234,8 @@ def _changed_outcome(state: AgentState, after: AgentState) -> ContinuationOutcom
     """Return the latest outcome, with two criteria evaluated again after a change."""
     last = state.last_continuation_outcome or (state.current_step.outcome if state.current_step else None)
     latest = last.evaluations if last is not None else ()
-    if state.open_step is not None and state.last_continuation_outcome is None:
-        # The run was resumed since: the rules that had ended it decided about the step before this one.
+    if state.last_continuation_outcome is None:
+        # The run was resumed since, perhaps with a grant: what had ended it need not do so now.
         latest = tuple([evaluation for evaluation in latest if evaluation.decision is not _FORBID])
     changed = [check.explain(after) for check in (StopRequestedCheck(), ApprovalRequired())]
     new = {evaluation.criterion: evaluation for evaluation in changed}
