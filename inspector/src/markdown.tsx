@@ -45,10 +45,17 @@ function blocksOf(text: string): Token[] | null {
 function dataOf(text: string): string | null {
   if (!/^\s*[[{]/.test(text)) return null;
   try {
-    return JSON.stringify(parse(text), null, 2);
+    const data = parse(text);
+    return isShallow(data) ? JSON.stringify(data, null, 2) : null;
   } catch {
     return null;
   }
+}
+
+/** Return whether data is nested no deeper than `DEEPEST`: each level indents all that is in it further. */
+function isShallow(data: unknown, depth = 0): boolean {
+  if (typeof data !== "object" || data === null) return true;
+  return depth < DEEPEST && Object.values(data).every((each) => isShallow(each, depth + 1));
 }
 
 function Block({ token }: { token: Token }) {

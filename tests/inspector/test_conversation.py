@@ -214,6 +214,15 @@ async def test_an_answer_that_is_json_is_shown_as_data() -> None:
         assert await code.evaluate("(code) => code.scrollWidth <= code.clientWidth")
 
 
+async def test_json_that_is_nested_deeply_is_not_indented() -> None:
+    answer = f"{'[' * 2000}{'1,' * 40_000}1{']' * 2000}"  # Indented, it would have 160 million characters.
+    state = await Agent(ScriptedModel([text(answer)])).run("Go", state=AgentState(agent_id="a"))
+    async with inspecting(await showing(state)) as inspector:
+        await inspector.show(ROUTE)
+        shown = conversation(inspector).locator(".answer .markdown")
+        await expect(shown).to_have_text(answer)
+
+
 async def test_nothing_in_a_conversation_is_interpreted() -> None:
     markdown = "\n\n".join(
         [
