@@ -58,6 +58,16 @@ def test_a_wrong_option_is_one_line_with_what_to_do(
     assert capsys.readouterr() == ("", f"{error}; see {error.partition(':')[0]} --help\n")
 
 
+def test_an_unknown_option_cannot_write_more_lines_or_steer_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "hi", "--frobnicate=a\nb\x1b[2J"])
+    assert capsys.readouterr().err == (
+        "whyloop: unrecognized arguments: --frobnicate=a b\ufffd[2J; see whyloop --help\n"
+    )
+
+
 def test_it_prints_its_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])

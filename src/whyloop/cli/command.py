@@ -11,9 +11,11 @@ from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
 from whyloop.cli.terminal import USAGE_ERROR, exit_codes_help, log_runs_to_stderr
+from whyloop.values.text import shortened
 
 STORE_VARIABLE = "WHYLOOP_STORE"
 MODEL_VARIABLE = "WHYLOOP_MODEL"
+LONGEST_MESSAGE = 1000
 TOKEN_VARIABLE = "WHYLOOP_TOKEN"
 DEFAULT_STORE = "whyloop.db"
 DEFAULT_SCENARIO = "natural-end"
@@ -69,7 +71,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Write what is wrong, and end the program."""
-        self.exit(USAGE_ERROR, f"{self.prog}: {message}; see {self.prog} --help\n")
+        self.exit(
+            USAGE_ERROR, f"{self.prog}: {shortened(message, LONGEST_MESSAGE)}; see {self.prog} --help\n"
+        )
 
 
 class Opens(Enum):
