@@ -168,8 +168,7 @@ def _question(run: Run, index: int, call: ToolCall) -> str | None:
     if tool is None or tool.needs_approval is False or isinstance(call.arguments, str):
         return None
     try:
-        # A copy, so that no rule can change what will be run.
-        arguments = tool.arguments.complete(deepcopy(call.arguments))
+        arguments = tool.arguments.complete(call.arguments)
     except Exception:
         return None  # It will not run with these arguments, and its result says so.
     try:
@@ -177,7 +176,7 @@ def _question(run: Run, index: int, call: ToolCall) -> str | None:
             return None
     except Exception as error:
         what = f"the approval rule of tool {tool.name} failed, so a person is asked"
-        log_error(run.state.agent_id, run.state.execution.step_number + 1, what, error)
+        log_error(run.state.agent_id, run.state.execution.next_step_number(), what, error)
         return f"{tool.name} waits for approval: its approval rule failed with {type(error).__name__}"
     return f"{tool.name} waits for approval"
 

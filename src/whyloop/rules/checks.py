@@ -39,8 +39,7 @@ class FinishReasonCheck(Criterion):
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         step = state.latest_step()
-        given = step.finish_reason if step else None
-        return self._evaluations.get(given) or self._evaluate(given)
+        return self._evaluations[step.finish_reason if step else None]
 
     def _evaluate(self, reason: FinishReason | None) -> ContinuationEvaluation:
         forbidden = reason in self.reasons

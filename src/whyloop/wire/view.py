@@ -198,15 +198,13 @@ def _started_and_asked(
 
 
 def _forked(state: AgentState, t: Forked) -> Events:
-    step, events = t.apply_to(state).open_step, Events()
-    if step is not None:
-        calls, number = step.calls_to_run, step.number
-        events = _asked(state, t.at, t.questions, calls, number, 0, execution_id=t.execution_id)
     if t.question is not None:
-        number, last_seq = state.execution.step_number + 1, len(events)
-        asked = {0: t.question}
-        events += _asked(state, t.at, asked, (RECOVERY,), number, last_seq, execution_id=t.execution_id)
-    return events
+        asked, number = {0: t.question}, state.execution.next_step_number()
+        return _asked(state, t.at, asked, (RECOVERY,), number, 0, execution_id=t.execution_id)
+    step = t.apply_to(state).open_step
+    if step is None:
+        return []
+    return _asked(state, t.at, t.questions, step.calls_to_run, step.number, 0, execution_id=t.execution_id)
 
 
 def _asked(
