@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from starlette.requests import HTTPConnection
 from tests.server.gate import Gate
 from tests.server.support import Beside, Json, Lab, agent_with, path_of
 from whyloop.server.requests import ANY_VERSION, precondition_of
-from whyloop.stores import Store, store as store_module
+from whyloop.stores import Store, Summary, store as store_module
 from whyloop.stores.reading import read_session
 from whyloop.testing import call, calls
 
@@ -120,6 +120,31 @@ async def test_one_of_several_tags_is_enough(store: Store, tag: str) -> None:
     body = {"question_id": shown["pending_calls"][0]["id"]}
     done = await lab.post(f"{path}/approve", body, headers=if_match(tag.format(shown["etag"])))
     assert done.status == 200
+
+
+class Editing:
+    """An engine that edits calls in the store."""
+
+    agent = "assistant"
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    async def edit(
+        self, summary: Summary, question_id: str, arguments: Mapping[str, Any], by: str, key: object
+    ) -> None:
+        await self.store.edit(summary.agent_id, question_id, arguments, by=by)
+
+
+async def test_an_engine_gets_a_repeated_edit_at_any_version(store: Store) -> None:
+    _, path, shown = await waiting(store)
+    lab, body = Lab(store, engine=Editing(store)), {"question_id": shown["pending_calls"][0]["id"]}
+    body["arguments"] = {"amount": 3}
+    assert (await change(lab, path, "approve", body, '"old"')).status == 412
+    assert (await change(lab, path, "approve", body, shown["etag"])).status == 200
+    before = await store.read("a")
+    assert (await change(lab, path, "approve", body, shown["etag"])).status == 200
+    assert await store.read("a") == before
 
 
 @pytest.mark.parametrize("tag", ["W/{}", "", "x", '""', "{}x", '"*"', "W/*", '"x, *', "x*"])

@@ -314,9 +314,10 @@ class Api:
     async def _edit(self, call: Call, engine: Engine, arguments: Mapping[str, Any], by: str) -> Recorded:
         """Record edited arguments through the engine, which checks them."""
         session = await self.open(call)
-        before = await read_end(session, call.agent_id)
-        call.precondition.check(before.summary.identity, before.version)
-        await engine.edit(before.summary, call.body.question_id, arguments, by, call.key)
+        before, question_id = await read_end(session, call.agent_id), call.body.question_id
+        if decide(before.state, question_id, Verdict.EDITED, by, self._store.now(), arguments=arguments):
+            call.precondition.check(before.summary.identity, before.version)
+        await engine.edit(before.summary, question_id, arguments, by, call.key)
         async with aclosing(entries_after(session, before)) as entries:
             async for entry, _, after in entries:
                 edited = Reading(before.summary, after, before.version + 1)
