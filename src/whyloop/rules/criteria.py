@@ -67,7 +67,7 @@ class ContinuationCriteria:
             if isinstance(criterion, Criterion) and type(criterion).deadline is not Criterion.deadline
         )
         self.deadline_moves = any(type(limit) is not ExecutionTimeLimit for limit in self._timed)
-        """True if the deadline depends on the work done so far, so that every step has its own."""
+        """True if the deadline may depend on the work done so far, so that every step has its own."""
 
     def evaluate(self, state: AgentState) -> ContinuationOutcome:
         """Return the evaluations of all criteria, and the outcome."""
