@@ -201,7 +201,10 @@ class Run:
                 step.interrupted = Interruption.CANCELLED
                 self.stop = self.stop or CANCELLED
             self.settle(step)
-            await self.record()
+            if self.journal is None and self.state.status is _IN_PROGRESS:
+                self._send_events()  # Without a coroutine, as in `work`.
+            else:
+                await self.record()
             if cancelled is not None:
                 try:
                     raise cancelled

@@ -13,7 +13,7 @@ from whyloop.values.model import Usage
 from whyloop.values.step import Interruption
 
 
-class StepInProgress(Struct):
+class StepInProgress(Struct, gc=False):
     """The facts about a step that are not in the state, so that it can be settled at any time."""
 
     begun_at: datetime
