@@ -1,4 +1,4 @@
-"""What every format of logs needs: the fields of documents, and a run with the transitions that it becomes.
+"""The base of all formats of logs: fields of documents, and a run with the transitions that it becomes.
 
 Each format fills a `Transcript`; the transitions are made here. Facts that a log lacks are unknown: usage is
 not reported, an execution without times is `untimed`, and an end that is not explained is recorded as

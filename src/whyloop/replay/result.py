@@ -18,7 +18,7 @@ from whyloop.values.state import AgentState, AgentStatus
 
 
 class Amounts(Struct, frozen=True):
-    """What a run used, or would have saved. None means unknown, and unknown plus known is unknown."""
+    """The amounts that a run used, or would have saved. None means unknown; known plus unknown is unknown."""
 
     steps: int = 0
     """The closed steps."""
