@@ -194,7 +194,7 @@ def after_step(
     failures = list(failures)
     broken = {f.tool_call_id: f for f in failures if f.tool_call_id is not None}
     of_model = [f for f in failures if f.tool_call_id is None]
-    wanted = [*calls, *[ToolCall(key, f.tool_name or "search", {}) for key, f in broken.items()]]
+    wanted = [*calls, *[ToolCall(key, f.tool or "search", {}) for key, f in broken.items()]]
     answered = Answered(
         now,
         started_at=now - timedelta(seconds=seconds),
@@ -270,7 +270,7 @@ def assert_complete_history(messages: Sequence[Message]) -> None:
     for message in messages:
         if expected:
             assert message.is_tool, f"{expected[0]} has no result"
-            assert (message.tool_call_id, message.tool_name) == expected.pop(0)
+            assert (message.tool_call_id, message.tool) == expected.pop(0)
         else:
             assert not message.is_tool, f"{message.tool_call_id} is a result without a call"
             expected = [(wanted.id, wanted.name) for wanted in message.tool_calls]

@@ -42,8 +42,8 @@ export interface SessionPage {
 /** A question that waits for a person. */
 export interface PendingCall {
   id: string;
-  call_id: string | null;
-  name: string | null;
+  tool: string | null;
+  tool_call_id: string | null;
   arguments: Record<string, unknown> | null;
   question: string;
 }

@@ -69,7 +69,7 @@ function QuestionCard({ question, info }: { question: Question; info: Info | nul
     <article class="card question" data-row aria-label={summaryOf(question)}>
       <header>
         <Icon name="pause" class="t-w" />
-        <h2 class="clip"><code>{question.name ?? "The run itself"}</code></h2>
+        <h2 class="clip"><code>{question.tool ?? "The run itself"}</code></h2>
         <span class="space" />
         <span class="quiet small-text" title={moment(question.asked_at)}>waits <Age time={question.asked_at} /></span>
       </header>
@@ -77,12 +77,12 @@ function QuestionCard({ question, info }: { question: Question; info: Info | nul
         <SessionLink id={question.agent_id} />
         <span class="quiet">{question.title}</span>
       </p>
-      {question.question && question.name === null && <p class="asked">{question.question}</p>}
+      {question.question && question.tool === null && <p class="asked">{question.question}</p>}
       {question.arguments && <Arguments value={question.arguments} />}
       {!whyNot(info) && (
         <footer>
           <button class="button primary" onClick={() => answer(approve)}>Approve</button>
-          {question.can_edit && question.name !== null && (
+          {question.can_edit && question.tool !== null && (
             <button class="button" onClick={() => answer(edit)}>Edit arguments</button>
           )}
           <button class="button" onClick={() => answer(deny)}>Deny</button>
@@ -175,8 +175,8 @@ function ShortQuestion({ question, info }: { question: Question; info: Info | nu
   );
 }
 
-function summaryOf({ name, args_summary, question }: Question): string {
-  return name === null ? question : `${name}(${args_summary})`;
+function summaryOf({ tool, args_summary, question }: Question): string {
+  return tool === null ? question : `${tool}(${args_summary})`;
 }
 
 /** Return a function that opens a dialog for a question. */

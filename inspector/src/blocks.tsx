@@ -229,10 +229,10 @@ function StatusLine({ message, context }: { message: UiMessage; context: Context
 
 /** Return the open question that a message shows, with the arguments if the server has sent them. */
 function questionOf({ data }: Context, message: UiMessage | null, callId: string | null): PendingCall | null {
-  const { question_id: id, question = "", tool_name: name = null } = message?.metadata ?? {};
+  const { question_id: id, question = "", tool_name: tool = null } = message?.metadata ?? {};
   if (id === undefined) return null;
   const asked = data.state.value?.pending_calls.find((each) => each.id === id);
-  return asked ?? { id, call_id: callId, name: callId === null ? null : name, arguments: null, question };
+  return asked ?? { id, tool: callId === null ? null : tool, tool_call_id: callId, arguments: null, question };
 }
 
 /** Return what a person may decide here; null if nothing. */

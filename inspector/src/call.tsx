@@ -161,7 +161,7 @@ export function Waiting({
           <button type="button" class="button small" onClick={() => decide.deny(question)}>
             Deny
           </button>
-          {question.name && question.arguments && (
+          {question.tool && question.arguments && (
             <button type="button" class="button small bare" onClick={() => decide.edit(question)}>
               Edit
             </button>

@@ -124,7 +124,7 @@ function Explanation({ evidence, isRunning }: { evidence: Evidence; isRunning: b
     const questions = evidence.data.state.value!.pending_calls;
     const waiting = questions.length;
     const grant = trace.next_actions.find(({ kind }) => kind === "grant");
-    const about = questions[0]?.name === null ? "the run itself" : counted(waiting, "tool call");
+    const about = questions[0]?.tool === null ? "the run itself" : counted(waiting, "tool call");
     if (waiting) return <>A decision about {about}. Waiting costs no working time.</>;
     if (isRunning) return <>It continues by itself.</>;
     if (trace.status === "completed")

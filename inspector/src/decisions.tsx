@@ -18,7 +18,7 @@ export function approve(target: Target, question: PendingCall, others = 0): void
   confirm({
     title: `Approve ${named(question)}`,
     effects: [
-      question.name === null ? question.question : `${question.name} runs once, with these arguments.`,
+      question.tool === null ? question.question : `${question.tool} runs once, with these arguments.`,
       afterwards(target, others),
     ],
     button: resumes(target, others) ? "Approve and resume" : "Approve",
@@ -38,14 +38,14 @@ export function deny(target: Target, question: PendingCall, others = 0): void {
   confirm({
     title: `Deny ${named(question)}`,
     effects:
-      question.name === null
+      question.tool === null
         ? ["The run ends here. Your reason is recorded as the reason of the end."]
         : [
-            `${question.name} does not run.`,
+            `${question.tool} does not run.`,
             "The model reads your reason as the result of the call.",
             afterwards(target, others),
           ],
-    button: question.name !== null && resumes(target, others) ? "Deny and resume" : "Deny",
+    button: question.tool !== null && resumes(target, others) ? "Deny and resume" : "Deny",
     children: (
       <>
         <label class="field">
@@ -95,7 +95,7 @@ export function edit(target: Target, question: PendingCall, others = 0): void {
 }
 
 function named(question: PendingCall): string {
-  return question.name ?? "the run";
+  return question.tool ?? "the run";
 }
 
 function resumes(target: Target, others: number): boolean {
@@ -174,7 +174,7 @@ export async function resultOf(agentId: string, question: PendingCall, server: S
     const query = { brief: true, after: Math.max(0, session.step_count - LAST_STEPS), limit: LAST_STEPS };
     const trace = await get<Trace>(`${path}/trace`, query, undefined, server);
     const steps: Step[] = trace.open_step ? [...trace.steps, trace.open_step] : trace.steps;
-    const call = steps.flatMap(({ tool_calls }) => tool_calls).findLast(({ id }) => id === question.call_id);
+    const call = steps.flatMap(({ tool_calls }) => tool_calls).findLast(({ id }) => id === question.tool_call_id);
     return decisionOn(call) ?? `The session is now: ${statusWord(session.status)}.`;
   } catch (cause) {
     return (cause as ApiError).status === 404 ? "The session was deleted." : "";

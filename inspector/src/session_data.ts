@@ -171,7 +171,7 @@ export class SessionData {
 /** Return the state with null for what a question about the run itself has not: it is about no tool call. */
 function withQuestions(state: SessionState): SessionState {
   const questions = state.pending_calls.map((question) =>
-    question.call_id === "" ? { ...question, call_id: null, name: null, arguments: null } : question,
+    question.tool_call_id === "" ? { ...question, tool: null, tool_call_id: null, arguments: null } : question,
   );
   return { ...state, pending_calls: questions };
 }

@@ -100,7 +100,7 @@ class ApprovalError(WhyloopError):
     """
 
     def __init__(self, message: str, pending: Sequence[PendingCall] = ()) -> None:
-        asked = ", ".join(f"{call.id} ({call.name})" for call in pending)
+        asked = ", ".join(f"{call.id} ({call.tool})" for call in pending)
         super().__init__(
             f"{message}: {f'the open questions are {asked}' if asked else 'no question is open'}"
         )

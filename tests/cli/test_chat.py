@@ -125,7 +125,7 @@ def test_a_call_that_waits_is_decided_in_place(
     assert ' ?  pay waits for approval\n    {"amount": 500, "to": "Bob"}\n' in err
     state = only_session()
     assert [approval.verdict for approval in state.steps[0].tool_calls[1].approvals] == [verdict]
-    assert [message.text for message in state.messages if message.tool_name == "pay"] == [result]
+    assert [message.text for message in state.messages if message.tool == "pay"] == [result]
 
 
 def test_an_answer_that_is_not_understood_decides_nothing(

@@ -268,8 +268,8 @@ def test_for_machines_everything_is_there(capsys: Capsys) -> None:
     assert document["pending_calls"] == [
         {
             "id": question_of(agent_id),
-            "call_id": "call_2",
-            "name": "pay",
+            "tool": "pay",
+            "tool_call_id": "call_2",
             "arguments": {"amount": 500, "to": "Bob"},
             "question": "pay waits for approval",
         }

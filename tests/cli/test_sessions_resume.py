@@ -117,7 +117,7 @@ def test_a_pause_for_machines(capsys: Capsys) -> None:
     _, out, _ = run(capsys, "run", "Pay", "--agent", f"{HERE}:paying", "--store", "whyloop.db", "--json")
     document = json.loads(out)
     assert (document["status"], document["stop_reason"]) == ("paused", None)
-    assert [call["call_id"] for call in document["pending_calls"]] == ["call_2"]
+    assert [call["tool_call_id"] for call in document["pending_calls"]] == ["call_2"]
 
 
 def test_a_stopped_run_says_how_to_continue(capsys: Capsys) -> None:

@@ -130,7 +130,7 @@ async def paused_run(state: AgentState, journal: Recording) -> AgentState:
     agent = Agent(model, [pay, balance], world=world, name="cashier")
     clock.advance(3_600)
     state = await start_run(agent, "Pay them.", state, journal=journal).finish()
-    asked = {pending.call_id: pending.id for pending in state.pending_calls}
+    asked = {pending.tool_call_id: pending.id for pending in state.pending_calls}
     clock.advance(60)
     journal.decide(asked["pay_1"], Verdict.APPROVED, "ada", clock.now())
     clock.advance(60)

@@ -234,12 +234,12 @@ class Processes:
     def decide(self, pending: PendingCall, approve: bool) -> None:
         """Answer a question; whether a call ran is seen from the work of the tools."""
         state = self.journal.state
-        if state.open_step is not None and pending.call_id:
+        if state.open_step is not None and pending.tool_call_id:
             index = [c.question.id if c.question else None for c in state.open_step.calls].index(pending.id)
             question = state.open_step.calls[index].question
             if question is not None and question.uncertain:
                 approve = pending.arguments["ticket"] not in [ticket for _, ticket in self.ran]
-        verdict = Verdict.APPROVED if approve or not pending.call_id else Verdict.DENIED
+        verdict = Verdict.APPROVED if approve or not pending.tool_call_id else Verdict.DENIED
         self.decided.add(len(self.journal.entries))
         self.journal.decide(pending.id, verdict, "ada", self.clock.now())
         count = len(self.journal.entries)

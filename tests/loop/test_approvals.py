@@ -60,7 +60,7 @@ def pay(amount: int = 500) -> Reply:
 
 def question(state: AgentState, call_id: str = "call_1") -> str:
     """The id of the question about a call."""
-    (found,) = [pending.id for pending in state.pending_calls if pending.call_id == call_id]
+    (found,) = [pending.id for pending in state.pending_calls if pending.tool_call_id == call_id]
     return found
 
 
@@ -79,8 +79,8 @@ async def test_a_call_that_needs_approval_pauses_the_execution() -> None:
         {"id": question(state), "call_id": "call_1", "name": "pay", "question": said.reason}
     ]
     (pending,) = state.pending_calls
-    assert (pending.call_id, pending.name, pending.arguments) == ("call_1", "pay", {"amount": 500})
-    assert pending.id != pending.call_id
+    assert (pending.tool_call_id, pending.tool, pending.arguments) == ("call_1", "pay", {"amount": 500})
+    assert pending.id != pending.tool_call_id
     assert "pay waits for approval" in assert_readable(state).splitlines()[0]
     assert not [message for message in state.messages if message.is_assistant]
 
@@ -224,7 +224,7 @@ async def test_resuming_with_some_decided_runs_those_and_waits_for_the_rest() ->
         "Paused, decided by ApprovalRequired: 3 tool calls wait for a person: pay, pay, pay."
     )
     again = await agent.resume(paused.approve(question(paused, "call_2")))
-    assert (again.status, bank.paid, [c.call_id for c in again.pending_calls]) == (
+    assert (again.status, bank.paid, [c.tool_call_id for c in again.pending_calls]) == (
         "paused",
         [2],
         ["call_1", "call_3"],
@@ -426,7 +426,7 @@ async def test_calls_with_one_id_get_different_ids() -> None:
     twins = calls(call("pay", {"amount": 1000}, id="c"), call("pay", {"amount": 1}, id="c"))
     agent = scripted(twins, "done", tools=bank.tools)
     paused = await agent.run("go")
-    assert [(c.call_id, c.arguments) for c in paused.pending_calls] == [
+    assert [(c.tool_call_id, c.arguments) for c in paused.pending_calls] == [
         ("c", {"amount": 1000}),
         ("c-2", {"amount": 1}),
     ]

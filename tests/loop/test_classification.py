@@ -221,7 +221,7 @@ async def test_errors_of_tools_are_classified(error: Exception, kind: str, expec
     state = await scripted(call("fail"), tools=[fail]).run("go")
     failure = failure_of(state)
     assert (failure.type, failure.message) == (kind, expected)
-    assert (failure.tool_name, failure.tool_call_id) == ("fail", "call_1")
+    assert (failure.tool, failure.tool_call_id) == ("fail", "call_1")
     assert state.messages[-1].text == f"Error: {expected}"
 
 

@@ -48,11 +48,11 @@ class Noted(Hook):
             self.notes.append(f"{self.name} after model")
 
     async def around_tool(self, call: ToolCall, context: ToolContext, run: RunTool) -> ToolResult:
-        self.notes.append(f"{self.name} before {context.tool_name}")
+        self.notes.append(f"{self.name} before {context.tool}")
         try:
             return await run()
         finally:
-            self.notes.append(f"{self.name} after {context.tool_name}")
+            self.notes.append(f"{self.name} after {context.tool}")
 
 
 async def test_the_first_hook_is_the_outermost_one() -> None:

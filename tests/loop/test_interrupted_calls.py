@@ -165,7 +165,7 @@ async def test_finished_calls_keep_their_results_and_waiting_calls_still_wait() 
     agent = office.agent("ok")
     paused = await agent.resume(state)
     assert office.done == ["slowly filed C"]
-    assert [c.call_id for c in paused.pending_calls] == ["call_2"]
+    assert [c.tool_call_id for c in paused.pending_calls] == ["call_2"]
     state = await agent.resume(paused.approve(paused.pending_calls[0].id))
     assert [m.text for m in state.messages if m.is_tool] == ["sent", "gone", "filed"]
     assert office.done[1:] == ["shredded B"]

@@ -292,7 +292,7 @@ async def test_an_output_needs_no_approval_while_other_calls_wait() -> None:
     )
     paused = await agent.run("go")
     assert paused.status is AgentStatus.PAUSED
-    assert [pending.name for pending in paused.pending_calls] == ["pay"]
+    assert [pending.tool for pending in paused.pending_calls] == ["pay"]
     with pytest.raises(OutputError, match="the run is paused by ApprovalRequired: pay waits for approval"):
         _ = paused.output
     state = await agent.resume(paused.approve(paused.pending_calls[0].id))

@@ -48,7 +48,7 @@ async def test_a_tool_call_is_run_and_its_result_goes_back_to_the_model() -> Non
     assert state.last_response == "it said pong"
     assert [m.role.value for m in state.messages] == ["user", "assistant", "tool", "assistant"]
     result = state.messages[2]
-    assert (result.text, result.tool_call_id, result.tool_name) == ("pong", "call_1", "echo")
+    assert (result.text, result.tool_call_id, result.tool) == ("pong", "call_1", "echo")
     assert_continued(state, step=1, by=ToolCallPresenceCheck)
     assert list(requests_of(agent)[1].messages) == list(state.messages[:3])
 

@@ -130,7 +130,7 @@ async def test_a_tool_gets_its_context_by_type_and_not_by_name() -> None:
         call("asynchronous", {"value": 1}), call("plain"), "done", tools=[asynchronous, plain], clock=clock
     )
     state = await agent.run("go")
-    assert [(c.tool_name, c.tool_call_id, c.step_number) for c in seen] == [
+    assert [(c.tool, c.tool_call_id, c.step_number) for c in seen] == [
         ("asynchronous", "call_1", 1),
         ("plain", "call_2", 2),
     ]
@@ -280,5 +280,5 @@ async def test_a_failed_call_among_others_leaves_the_others_alone() -> None:
     )
     state = await agent.run("go")
     assert [run.success for run in state.steps[0].tool_calls] == [True, False, True]
-    assert [m.text for m in state.messages if m.is_tool and m.tool_name == "echo"] == ["a", "b"]
+    assert [m.text for m in state.messages if m.is_tool and m.tool == "echo"] == ["a", "b"]
     assert state.steps[0].tool_calls[1].error is not None

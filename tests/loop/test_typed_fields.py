@@ -168,7 +168,7 @@ async def test_any_other_forbid_beats_a_pause(first: bool) -> None:
     agent = scripted(call("pay", {"amount": 5}), tools=[pay], criteria=criteria if first else criteria[::-1])
     state = await agent.run("go")
     assert_stopped(state, reason="guard", by="Says")
-    assert [pending.name for pending in state.pending_calls] == ["pay"]
+    assert [pending.tool for pending in state.pending_calls] == ["pay"]
 
 
 def test_every_agent_asks_whether_a_person_must_decide() -> None:

@@ -33,7 +33,7 @@ def called(*ids: str, text: str = "", **extras: Any) -> Message:
 
 
 def result(id: str, text: str = "found") -> Message:
-    return Message.tool(text, tool_call_id=id, tool_name="search")
+    return Message.result(text, tool_call_id=id, tool="search")
 
 
 def text(words: str) -> dict[str, str]:

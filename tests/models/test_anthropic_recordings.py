@@ -210,7 +210,7 @@ def messages_of(turn: dict[str, Any]) -> list[Message]:
     parts = [part_of(block) for block in blocks if block["type"] != "tool_result"]
     said = [Message.user(parts)] if parts else []
     return [
-        Message.tool(plain(block["content"]), tool_call_id=block["tool_use_id"], tool_name="")
+        Message.result(plain(block["content"]), tool_call_id=block["tool_use_id"], tool="")
         for block in results
     ] + said
 

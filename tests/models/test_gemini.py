@@ -85,8 +85,8 @@ def test_neighbours_of_one_role_are_one_turn() -> None:
         Message.user("One."),
         Message.user("Two."),
         Message.assistant("Let me see.", calls),
-        Message.tool("mild", tool_call_id="a", tool_name="weather"),
-        Message.tool("hot", tool_call_id="b", tool_name="weather"),
+        Message.result("mild", tool_call_id="a", tool="weather"),
+        Message.result("hot", tool_call_id="b", tool="weather"),
         Message.user("And now?"),
     ]
     contents = body_of(messages)["contents"]
@@ -107,7 +107,7 @@ def test_neighbours_of_one_role_are_one_turn() -> None:
 def test_an_id_that_was_made_up_is_not_sent() -> None:
     made_up = new_call_id()
     asked = parts_of(Message.assistant("", [ToolCall(made_up, "weather", {})]))
-    answered = parts_of(Message.tool("mild", tool_call_id=made_up, tool_name="weather"))
+    answered = parts_of(Message.result("mild", tool_call_id=made_up, tool="weather"))
     assert asked == [{"functionCall": {"name": "weather", "args": {}}}]
     assert answered == [{"functionResponse": {"name": "weather", "response": {"result": "mild"}}}]
 
@@ -124,7 +124,7 @@ def test_an_id_that_was_made_up_is_not_sent() -> None:
     ],
 )
 def test_a_result_is_always_an_object(text: str, response: dict[str, Any]) -> None:
-    (part,) = parts_of(Message.tool(text, tool_call_id="a", tool_name="weather"))
+    (part,) = parts_of(Message.result(text, tool_call_id="a", tool="weather"))
     assert part["functionResponse"] == {"id": "a", "name": "weather", "response": response}
 
 
@@ -273,7 +273,7 @@ def test_feedback_in_the_middle_is_part_of_the_users_turn() -> None:
             Message.developer("Be brief."),
             Message.user("Hi"),
             Message.assistant("", [ToolCall("a", "weather", {})]),
-            Message.tool("mild", tool_call_id="a", tool_name="weather"),
+            Message.result("mild", tool_call_id="a", tool="weather"),
             Message.developer("You repeat yourself."),
         ]
     )

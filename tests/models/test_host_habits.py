@@ -103,7 +103,7 @@ ASKED = Message.assistant("", [ToolCall("call_0123456789", "f", {})])
 
 def test_a_host_with_short_ids_gets_the_same_one_for_call_and_result() -> None:
     call_id = message_document(ASKED, MISTRAL)["tool_calls"][0]["id"]
-    result = message_document(Message.tool("ok", tool_call_id="call_0123456789", tool_name="f"), MISTRAL)
+    result = message_document(Message.result("ok", tool_call_id="call_0123456789", tool="f"), MISTRAL)
     assert result["tool_call_id"] == call_id
     assert len(call_id) == 9
     assert call_id.isalnum()

@@ -45,7 +45,7 @@ def test_messages_of_every_role() -> None:
         Message.developer("Be kind."),
         Message.user("Hi"),
         Message.assistant("Let me see.", [ToolCall("a", "weather", {"city": "Paris"})]),
-        Message.tool("mild", tool_call_id="a", tool_name="weather"),
+        Message.result("mild", tool_call_id="a", tool="weather"),
         Message.assistant(""),
     ]
     assert body_of(messages, instructions="You help.")["messages"] == [

@@ -153,7 +153,7 @@ def value_of(message: dict[str, Any]) -> Message:
     text = plain(message.get("content"))
     match message["role"]:
         case "tool":
-            return Message.tool(text, tool_call_id=message["tool_call_id"], tool_name="a_tool")
+            return Message.result(text, tool_call_id=message["tool_call_id"], tool="a_tool")
         case "assistant":
             return Message.assistant(text, calls)
         case "system":

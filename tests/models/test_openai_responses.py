@@ -119,7 +119,7 @@ class TestRequest:
             Message.system("S"),
             Message.developer("D"),
             answer,
-            Message.tool("Sunny", tool_call_id="toolu_1", tool_name="weather"),
+            Message.result("Sunny", tool_call_id="toolu_1", tool="weather"),
             Message.assistant(""),
             Message.user("Thanks"),
         )["input"] == [

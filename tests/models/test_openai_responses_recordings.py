@@ -182,7 +182,7 @@ def messages(items: Iterable[Json]) -> Iterator[Message]:
             continue
         for item in group:
             if item.get("type") == "function_call_output":
-                yield Message.tool(item["output"], tool_call_id=item["call_id"], tool_name="")
+                yield Message.result(item["output"], tool_call_id=item["call_id"], tool="")
             else:
                 yield Message(MessageRole(item["role"]), content(item["content"]))
 

@@ -59,7 +59,7 @@ def example(*cities: str) -> AgentState:
         Message.user(f"What is the weather in {' and '.join(cities)}?"),
         Message.assistant("", calls),
         *(
-            Message.tool(result, tool_call_id=call.id, tool_name=call.name)
+            Message.result(result, tool_call_id=call.id, tool=call.name)
             for call, result in zip(calls, results, strict=True)
         ),
         Message.assistant(" ".join(results)),

@@ -150,7 +150,7 @@ async def _answer(here: Crew, session: TemporalSession, state: AgentState) -> No
     """Look into the ledger, as a person would: a call that has run is not repeated."""
     counts, opened = here.ledger.counts(), state.open_step
     for pending in state.pending_calls:
-        if not pending.call_id:  # The question is whether the run, often recovered, continues.
+        if not pending.tool_call_id:  # The question is whether the run, often recovered, continues.
             await session.approve(pending.id)
             continue
         assert opened is not None

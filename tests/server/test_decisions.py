@@ -44,7 +44,7 @@ def decisions(trace: Json) -> list[Json]:
 async def test_a_call_waits_is_approved_and_runs(store: Store) -> None:
     lab = Lab(store, agent_with(call("pay", {"amount": 7}), "it is paid"))
     path, [pending] = await waiting(lab)
-    assert (pending["name"], pending["arguments"]) == ("pay", {"amount": 7})
+    assert (pending["tool"], pending["arguments"]) == ("pay", {"amount": 7})
     assert pending["question"]
     shown = (await lab.get(f"{path}/messages")).json["messages"][-1]
     assert (shown["role"], shown["metadata"]["question_id"]) == ("status", pending["id"])
@@ -155,7 +155,7 @@ async def test_a_question_that_is_not_open_is_refused_with_those_that_are(
     nothing_yet = await lab.post(f"{await lab.made('new')}/{operation}", {"question_id": "x"})
     path, [pending] = await waiting(lab)
     unknown = await lab.post(f"{path}/{operation}", {"question_id": "x"})
-    by_call = await lab.post(f"{path}/{operation}", {"question_id": pending["call_id"]})
+    by_call = await lab.post(f"{path}/{operation}", {"question_id": pending["tool_call_id"]})
     for answer, questions in ((nothing_yet, []), (unknown, [pending]), (by_call, [pending])):
         assert (answer.status, answer.error) == (409, "not_pending")
         assert answer.json["error"]["pending_calls"] == questions
@@ -210,7 +210,7 @@ async def test_a_decision_cannot_reach_another_call_with_the_same_provider_id(st
     await lab.post(f"{path}/approve", approval)
     await resumed(lab, path)
     [large] = (await lab.get(path)).json["pending_calls"]
-    assert (small["call_id"], large["call_id"]) == ("c1", "c1")
+    assert (small["tool_call_id"], large["tool_call_id"]) == ("c1", "c1")
     late = await lab.post(f"{path}/approve", approval)
     assert (late.status, late.json["pending_calls"]) == (200, [large])
     assert (await lab.post(f"{path}/deny", approval)).status == 409

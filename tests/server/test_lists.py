@@ -213,7 +213,7 @@ async def test_a_run_that_asks_itself_has_no_tool(store: Store) -> None:
         state, execution=replace(state.execution, question=Question("q", "Go on?")), open_step=None
     )
     (found,) = questions_of(asking, (await store.read("a")).summary, Redaction())
-    assert (found.name, found.call_id, found.arguments, found.can_edit) == (None, None, None, False)
+    assert (found.tool, found.tool_call_id, found.arguments, found.can_edit) == (None, None, None, False)
     assert (found.id, found.question) == ("q", "Go on?")
 
 

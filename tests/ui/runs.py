@@ -250,7 +250,7 @@ class RandomSession:
     def _decide_some(self) -> None:
         for pending in self._state.pending_calls:
             verdict = self._dice.choice(VERDICTS)
-            if verdict is Verdict.EDITED and not pending.call_id:
+            if verdict is Verdict.EDITED and not pending.tool_call_id:
                 verdict = Verdict.APPROVED  # A question about the run has no arguments.
             if verdict is not None:
                 edited = {"value": "edited"} if verdict is Verdict.EDITED else None

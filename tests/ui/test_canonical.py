@@ -218,7 +218,7 @@ def test_messages_of_the_application_are_not_shown() -> None:
 
 def test_a_history_from_before_the_session_is_shown() -> None:
     asked = Message.assistant("I ask.", [ToolCall("c1", "echo", {})])
-    result = Message.tool("a", tool_call_id="c1", tool_name="echo")
+    result = Message.result("a", tool_call_id="c1", tool="echo")
     state = AgentState(messages=Log([Message.user("Hi"), asked, result]))
     assert shown(state) == [("user", "Hi"), ("assistant", "I ask."), ("tool", "a")]
 

@@ -164,7 +164,7 @@ async def test_a_step_has_its_work_and_the_decision_after_it() -> None:
     )
     first, second = (await agent.run("go")).explanation.steps
     assert (first.number, first.summary) == (1, "echo ok; broken failed: RuntimeError: broken")
-    assert [(c.id, c.name, c.status, c.error) for c in first.calls] == [
+    assert [(c.tool_call_id, c.tool, c.status, c.error) for c in first.calls] == [
         ("call_1", "echo", CallStatus.SUCCEEDED, None),
         ("call_2", "broken", CallStatus.FAILED, "RuntimeError: broken"),
     ]
@@ -206,14 +206,17 @@ async def test_an_open_step_shows_how_far_each_call_has_come() -> None:
 @pytest.mark.parametrize(
     ("explained", "line"),
     [
-        (CallExplanation(id="1", name="pay", status=CallStatus.STARTED), "pay started"),
-        (CallExplanation(id="1", name="pay", status=CallStatus.NOT_STARTED), "pay not started"),
-        (CallExplanation(id="1", name="pay", status=CallStatus.FAILED), "pay failed: no reason given"),
-        (CallExplanation(id="1", name="pay", status=CallStatus.NOT_COMPLETED), "pay not completed"),
+        (CallExplanation(tool_call_id="1", tool="pay", status=CallStatus.STARTED), "pay started"),
+        (CallExplanation(tool_call_id="1", tool="pay", status=CallStatus.NOT_STARTED), "pay not started"),
+        (
+            CallExplanation(tool_call_id="1", tool="pay", status=CallStatus.FAILED),
+            "pay failed: no reason given",
+        ),
+        (CallExplanation(tool_call_id="1", tool="pay", status=CallStatus.NOT_COMPLETED), "pay not completed"),
         (
             CallExplanation(
-                id="1",
-                name="pay",
+                tool_call_id="1",
+                tool="pay",
                 status=CallStatus.SUCCEEDED,
                 approvals=(Approval(Verdict.EDITED, "ada", START, "Pay?"),),
                 changed_by=("round_up", "convert"),
@@ -588,7 +591,12 @@ def test_hostile_text_steers_no_terminal_and_breaks_no_line(state: AgentState) -
         explanation.to_markdown(),
         explanation.headline,
         *(step.summary for step in explanation.steps),
-        *(text for step in explanation.steps for call in step.calls for text in (call.id, call.name)),
+        *(
+            text
+            for step in explanation.steps
+            for call in step.calls
+            for text in (call.tool_call_id, call.tool)
+        ),
         *(call.error or "" for step in explanation.steps for call in step.calls),
         *map(str, explanation.next_actions),
     ]
@@ -637,8 +645,8 @@ async def test_as_plain_data_it_has_every_field() -> None:
     assert (step["number"], step["summary"], step["tokens"]) == (1, "echo ok", 7)
     assert step["calls"] == [
         {
-            "id": "call_1",
-            "name": "echo",
+            "tool_call_id": "call_1",
+            "tool": "echo",
             "status": "succeeded",
             "error": None,
             "approvals": [],
@@ -666,7 +674,7 @@ async def test_calls_that_repeat_are_counted_with_their_arguments_in_short() -> 
     script = [call("echo", {"value": "a"}), call("echo", {"value": "b"}), call("echo", {"value": "a"})]
     state = await scripted(*script, tools=[echo], max_steps=3).run("go")
     (repeated,) = state.explanation.repeated_calls
-    assert (repeated.name, repeated.args_summary, repeated.count) == ("echo", "value: 'a'", 2)
+    assert (repeated.tool, repeated.args_summary, repeated.count) == ("echo", "value: 'a'", 2)
     assert "echo(value: 'a') 2 times" in state.explain()
     assert "echo(value: 'a') 2 times" in state.explanation.to_markdown()
 

@@ -14,7 +14,7 @@ def test_the_golden_snapshot_can_be_read() -> None:
     assert state.messages[0].text == "Who are they?"
     assert state.steps[0].failures[0].retry_after == 2
     assert state.metadata == METADATA
-    assert [pending.call_id for pending in state.pending_calls] == ["pay_4"]
+    assert [pending.tool_call_id for pending in state.pending_calls] == ["pay_4"]
     assert [[said.verdict for said in run.approvals] for run in state.steps[-1].tool_calls] == [
         ["approved"],
         ["denied"],

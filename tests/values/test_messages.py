@@ -20,7 +20,7 @@ def test_the_roles_are_these() -> None:
     [
         (Message.user("x"), {"is_user"}),
         (Message.assistant("x"), {"is_assistant"}),
-        (Message.tool("x", tool_call_id="1", tool_name="t"), {"is_tool"}),
+        (Message.result("x", tool_call_id="1", tool="t"), {"is_tool"}),
         (Message.system("x"), {"is_system"}),
         (Message.developer("x"), {"is_developer", "is_system"}),
     ],
@@ -48,8 +48,8 @@ def test_an_assistants_text_and_tool_calls_are_side_by_side() -> None:
 
 
 def test_a_tool_message_names_its_call_and_its_tool() -> None:
-    message = Message.tool("42", tool_call_id="c1", tool_name="add")
-    assert (message.tool_call_id, message.tool_name, message.text) == ("c1", "add", "42")
+    message = Message.result("42", tool_call_id="c1", tool="add")
+    assert (message.tool_call_id, message.tool, message.text) == ("c1", "add", "42")
 
 
 def test_the_text_of_parts_is_their_language() -> None:

@@ -296,7 +296,7 @@ async def test_a_fork_runs_an_interrupted_idempotent_call_only_if_a_person_lets_
     paused = await scripted(tools=[book, pay]).resume(forked)
     assert (paused.status, keys) == ("paused", [])
     for pending in paused.pending_calls:
-        paused = paused.deny(pending.id) if pending.name == "pay" else paused.approve(pending.id)
+        paused = paused.deny(pending.id) if pending.tool == "pay" else paused.approve(pending.id)
     done = await scripted("ok", tools=[book, pay]).resume(paused)
     assert (done.status, keys) == ("completed", ["e2:1:1:b"])
 

@@ -266,7 +266,7 @@ class Scene:
         """Decide the first question, and send the events of that as a session does."""
         pending = self.state.pending_calls[0]
         verdict = [Verdict.APPROVED, Verdict.DENIED, Verdict.EDITED][number % 3]
-        if verdict is Verdict.EDITED and not pending.call_id:
+        if verdict is Verdict.EDITED and not pending.tool_call_id:
             verdict = Verdict.APPROVED  # A question about the run has no arguments.
         edited = {"value": "edited"} if verdict is Verdict.EDITED else None
         reason = "no \ud800" if verdict is Verdict.DENIED else None

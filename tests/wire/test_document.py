@@ -33,8 +33,8 @@ async def test_a_paused_session_names_its_questions() -> None:
     assert shown["pending_calls"] == [
         {
             "id": pending.id,
-            "call_id": "pay_4",
-            "name": "pay",
+            "tool": "pay",
+            "tool_call_id": "pay_4",
             "arguments": {"amount": 101, "to": "Again Ltd"},
             "question": "pay waits for approval",
         }

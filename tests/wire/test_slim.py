@@ -204,7 +204,7 @@ def test_extras_are_left_out_if_their_message_was_changed() -> None:
 def test_the_metadata_of_a_message_is_kept() -> None:
     changed = ToolCall("1", "pay", {"amount": 7}, (CallChange("Cap", {"amount": 90}, "pay_all"),))
     thought = replace(Message.assistant("I pay.", [changed]), reasoning="They ask me to.")
-    result = Message.tool("paid", tool_call_id="1", tool_name="pay")
+    result = Message.result("paid", tool_call_id="1", tool="pay")
     half = replace(Message.assistant("It is"), incomplete=True)
     feedback = replace(Message.developer("Try again."), source=("Mine",))
     state = saying(Message.user("go"), thought, result, half, feedback)

@@ -119,7 +119,7 @@ def make_state() -> tuple[AgentState, list[Any]]:
     change = CallChange("Cap", {"a": 0}, "shout")
     asked = ToolCall("c", "echo", {"a": 1}, (change,))
     said = replace(Message.assistant("x", [asked]), extras={"p": {"q": 1}}, reasoning="hm", incomplete=True)
-    result = replace(Message.tool("[x]\nno", tool_call_id="c", tool_name="echo"), shown="no")
+    result = replace(Message.result("[x]\nno", tool_call_id="c", tool="echo"), shown="no")
     feedback = replace(Message.developer("again"), source=("Guard",))
     # One call is done; the other waits. Neither could be both, so each field is in one of them.
     done = OpenCall(
@@ -165,7 +165,7 @@ def make_state() -> tuple[AgentState, list[Any]]:
         decoded_output=DecodedOutput([1]),
         wrap_ups=1,
     )
-    whole = replace(feedback, tool_calls=(asked,), tool_call_id="c", tool_name="echo")
+    whole = replace(feedback, tool_calls=(asked,), tool_call_id="c", tool="echo")
     whole = replace(whole, extras={"p": 1}, reasoning="hm", incomplete=True, shown="s")
     values: list[Any] = [execution, step, step.tool_calls[0], failure, step.source, usage, outcome, state]
     values += [evaluation, approval, question, request, change, asked, whole, open_step, done.result]

@@ -85,7 +85,7 @@ def test_secrets_are_removed_from_every_field_of_a_state() -> None:
             extras={"x": {"y": TOKEN}},
             reasoning=TOKEN,
         ),
-        Message.tool(json.dumps({"x": TOKEN}), tool_call_id="1", tool_name="echo"),
+        Message.result(json.dumps({"x": TOKEN}), tool_call_id="1", tool="echo"),
         Message.assistant("", [ToolCall("2", "echo", f"{{{TOKEN}")]),
         replace(Message.assistant("ok"), extras={"x": {TOKEN: 1}}),
         replace(Message.developer(TOKEN), source=("Guard",)),

@@ -27,7 +27,7 @@ def history(shape: str) -> list[Message]:
             case number:
                 calls = [ToolCall(f"{position}-{i}", "echo", {}) for i in range(int(number))]
                 messages.append(Message.assistant("", calls))
-                messages += [Message.tool("ok", tool_call_id=c.id, tool_name=c.name) for c in calls]
+                messages += [Message.result("ok", tool_call_id=c.id, tool=c.name) for c in calls]
     return messages
 
 

@@ -288,7 +288,7 @@ def test_a_question_about_the_run_itself_is_a_separate_part() -> None:
         time=START,
         previous_status=AgentStatus.IN_PROGRESS,
         status=AgentStatus.PAUSED,
-        pending_calls=(PendingCall("q", "", "recovery", {}, "Continue?"),),
+        pending_calls=(PendingCall("q", "recovery", "", {}, "Continue?"),),
     )
     parts = parts_of([paused])
     assert parts[1] == {"type": QUESTION, "id": "q", "data": {"question": "Continue?"}}

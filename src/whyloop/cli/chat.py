@@ -247,7 +247,7 @@ class Chat:
     def _verdict(self, call: PendingCall, state: AgentState) -> tuple[Verdict, str | None, Any]:
         """Show a call exactly as it would run, and return the person's decision."""
         self._note(f" ?  {shortened(call.question, LONGEST_ERROR)}", style="yellow")
-        for line in exact_arguments(call.arguments, full=True) if call.call_id else ():
+        for line in exact_arguments(call.arguments, full=True) if call.tool_call_id else ():
             self._note(f"    {line}", style="")
         self._prompt.discard()
         while (answer := self._prompt.ask(DECISION)) is not None:
@@ -260,7 +260,7 @@ class Chat:
                     return Verdict.APPROVED, None, None
                 case "n" | "no":
                     return Verdict.DENIED, rest.strip() or None, None
-                case "e" | "edit" if call.call_id:
+                case "e" | "edit" if call.tool_call_id:
                     edited = rest if rest or not self._prompt.is_terminal else self._edited(call)
                     try:
                         arguments = parse_arguments(edited, "the edit")

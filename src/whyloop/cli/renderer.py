@@ -354,7 +354,7 @@ def explanation_lines(explanation: Explanation) -> list[str]:
 
 def _approval_lines(explanation: Explanation) -> list[str]:
     calls = [call for step in explanation.steps for call in step.calls]
-    decided = [(call.name, approval) for call in calls for approval in call.approvals]
+    decided = [(call.tool, approval) for call in calls for approval in call.approvals]
     decided += [("the run", approval) for approval in explanation.approvals]
     return [
         f"{about} (question {shortened(short_id(approval.question_id))}) {approval_text(approval)}"
@@ -367,7 +367,7 @@ def _approval_lines(explanation: Explanation) -> list[str]:
 
 def pending_text(call: PendingCall) -> str:
     """Return the subject of a question: "pay(amount: 500)", or the run itself."""
-    return f"{shortened(call.name)}({arguments_summary(call.arguments)})" if call.call_id else "the run"
+    return f"{shortened(call.tool)}({arguments_summary(call.arguments)})" if call.tool_call_id else "the run"
 
 
 def next_commands(
@@ -403,7 +403,7 @@ def _question_lines(
     length = unique_length(call.id for call in calls)
     for call in calls:
         question = short_id(call.id, length)
-        arguments = exact_arguments(call.arguments, full=full) if call.call_id else []
+        arguments = exact_arguments(call.arguments, full=full) if call.tool_call_id else []
         lines += [
             "",
             f"  {shortened(question)}  {shortened(call.question, LONGEST_QUESTION)}",

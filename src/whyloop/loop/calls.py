@@ -293,7 +293,7 @@ def _context(
         state.metadata,
         setup.deps,
         tool_call_id=call.id,
-        tool_name=call.name,
+        tool=call.name,
         deadline=deadline,
         call_index=index,
     )

@@ -137,14 +137,14 @@ def refuse_edit(
     if asked is None or not isinstance(arguments, Mapping):
         return
     known = _recorded_tools(state) if agent is None else {tool.name: tool.arguments for tool in agent.tools}
-    fitting = known.get(asked.name)
+    fitting = known.get(asked.tool)
     if fitting is None or fitting.fits(arguments):
         return
     try:
         problems = "; ".join(problem.for_model for problem in fitting.problems(arguments))
     except Exception:  # The schema of a server of tools may be invalid.
         return
-    raise ConfigurationError(f"invalid arguments for {asked.name}: {problems or 'they do not fit'}")
+    raise ConfigurationError(f"invalid arguments for {asked.tool}: {problems or 'they do not fit'}")
 
 
 def _recorded_tools(state: AgentState) -> dict[str, SchemaArguments]:

@@ -161,7 +161,7 @@ def message_parts(message: Message) -> list[dict[str, Any]]:
     if message.is_assistant:
         return _model_parts(message)
     if message.is_tool:
-        response = {"name": message.tool_name, "response": _tool_response(message.model_text)}
+        response = {"name": message.tool, "response": _tool_response(message.model_text)}
         return [{"functionResponse": {**_id(message.tool_call_id), **response}}]
     if isinstance(message.content, str):
         return [{"text": message.content}]

@@ -138,11 +138,11 @@ class ApprovalRequired(Criterion):
         if len(pending) == 1:
             reason = pending[0].question
         else:
-            names = ", ".join(call.name for call in pending)
+            names = ", ".join(call.tool for call in pending)
             reason = f"{counted(len(pending), 'tool call')} wait for a person: {names}"
         context = {
             "pending": [
-                {"id": call.id, "call_id": call.call_id, "name": call.name, "question": call.question}
+                {"id": call.id, "call_id": call.tool_call_id, "name": call.tool, "question": call.question}
                 for call in pending
             ]
         }

@@ -202,10 +202,10 @@ class AgentErrorContextResolver:
             consecutive_failures=tally.consecutive,
             total_failures=tally.total,
             message=first.message,
-            tool_name=first.tool_name,
+            tool_name=first.tool,
             metadata={
                 "failures": [
-                    {"type": f.type.value, "tool_name": f.tool_name, "message": f.message, **f.details}
+                    {"type": f.type.value, "tool_name": f.tool, "message": f.message, **f.details}
                     for f in step.failures
                 ]
             },

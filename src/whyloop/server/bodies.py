@@ -107,8 +107,8 @@ class OpenQuestion(Struct, frozen=True):
     title: Annotated[str, Meta(description="The beginning of the first question of the session.")]
     asked_at: datetime
     id: Annotated[str, Meta(description="The `question_id` of a decision.")]
-    call_id: str | None
-    name: Annotated[str | None, Meta(description="The tool; null if the run itself asks.")]
+    tool: Annotated[str | None, Meta(description="The tool; null if the run itself asks.")]
+    tool_call_id: str | None
     arguments: dict[str, Any] | None
     args_summary: str
     question: str

@@ -65,7 +65,7 @@ class ToolContext(RunContext[AnyD_co], Generic[AnyD_co], frozen=True, kw_only=Tr
 
     tool_call_id: str
     """The provider's id of the call."""
-    tool_name: str
+    tool: str
     """The name of the tool."""
     deadline: datetime | None = None
     """When the time of the execution is up; None if it has no limit."""

@@ -57,10 +57,10 @@ class PendingCall(Struct, frozen=True, gc=False):
 
     id: str
     """The id of the question, which a decision names."""
-    call_id: str
-    """The provider's id of the call, which may occur again in a later step."""
-    name: str
+    tool: str
     """The name of the tool."""
+    tool_call_id: str
+    """The provider's id of the call, which may occur again in a later step."""
     arguments: dict[str, Any]
     """The arguments that the call would run with."""
     question: str

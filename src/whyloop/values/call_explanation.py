@@ -51,9 +51,9 @@ def open_call_status(call: OpenCall) -> CallStatus:
 class CallExplanation(Struct, frozen=True, kw_only=True):
     """The explanation of one tool call of a step."""
 
-    id: str
+    tool_call_id: str
     """The provider's id of the call."""
-    name: str
+    tool: str
     """The tool that the model asked for."""
     status: CallStatus
     """How far the call has come."""
@@ -82,7 +82,7 @@ class CallExplanation(Struct, frozen=True, kw_only=True):
                 result = "started"
             case CallStatus.NOT_STARTED:
                 result = "" if by else "not started"
-        return f"{self.name} {', '.join(filter(None, [result, *by]))}"
+        return f"{self.tool} {', '.join(filter(None, [result, *by]))}"
 
 
 def calls_of(step: Step, messages: Sequence[Message]) -> tuple[CallExplanation, ...]:
@@ -94,8 +94,8 @@ def calls_of(step: Step, messages: Sequence[Message]) -> tuple[CallExplanation, 
 
 def _call(run: ToolRun, *, failed: bool, asked: Mapping[str, ToolCall]) -> CallExplanation:
     return CallExplanation(
-        id=shortened(run.id, NAME_LENGTH),
-        name=shortened(run.name, NAME_LENGTH),
+        tool_call_id=shortened(run.id, NAME_LENGTH),
+        tool=shortened(run.name, NAME_LENGTH),
         status=closed_call_status(run, failed=failed),
         error=None if run.error is None else shortened(run.error, ERROR_LENGTH),
         approvals=run.approvals,
@@ -113,8 +113,8 @@ def _open_call(asked: ToolCall, call: OpenCall) -> CallExplanation:
     if call.result is not None:
         error = call.result.error and shortened(call.result.error, ERROR_LENGTH)
     return CallExplanation(
-        id=shortened(asked.id, NAME_LENGTH),
-        name=shortened(asked.name, NAME_LENGTH),
+        tool_call_id=shortened(asked.id, NAME_LENGTH),
+        tool=shortened(asked.name, NAME_LENGTH),
         status=open_call_status(call),
         error=error,
         approvals=call.approvals,

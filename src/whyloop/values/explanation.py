@@ -88,7 +88,7 @@ class StepExplanation(Struct, frozen=True, kw_only=True):
 class RepeatedCall(Struct, frozen=True, kw_only=True):
     """A tool call that a run made repeatedly."""
 
-    name: str
+    tool: str
     """The name of the tool."""
     args_summary: str
     """The first arguments, each cut short."""
@@ -98,7 +98,7 @@ class RepeatedCall(Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """The call on one line: "search(query: 'lamps') 3 times"."""
-        return f"{self.name}({self.args_summary}) {self.count} times"
+        return f"{self.tool}({self.args_summary}) {self.count} times"
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
@@ -206,7 +206,7 @@ def _repeated_calls(state: AgentState, steps: Sequence[Step]) -> tuple[RepeatedC
 
 def _repeated(call: ToolCall, count: int) -> RepeatedCall:
     summary = shortened(args_summary(call.arguments, redaction=DEFAULT_REDACTION), ERROR_LENGTH)
-    return RepeatedCall(name=shortened(call.name, NAME_LENGTH), args_summary=summary, count=count)
+    return RepeatedCall(tool=shortened(call.name, NAME_LENGTH), args_summary=summary, count=count)
 
 
 def explanation_of_step(state: AgentState, number: int) -> Explanation:

@@ -68,7 +68,7 @@ class Failure(Struct, frozen=True, gc=False, omit_defaults=True):
     """The type of the failure."""
     message: str
     """The error for people and the wire, without arguments and schemas."""
-    tool_name: str | None = None
+    tool: str | None = None
     """The tool that failed; None if the model call failed."""
     tool_call_id: str | None = None
     """The call that failed; None if the model call failed."""

@@ -170,7 +170,7 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
     """The calls that an assistant's message asks for."""
     tool_call_id: str | None = None
     """The call whose result this is."""
-    tool_name: str | None = None
+    tool: str | None = None
     """The tool whose result this is."""
     extras: Mapping[str, Any] = {}
     """The data that a provider needs back with its message (signatures, reasoning items), by wire format."""
@@ -208,14 +208,14 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
         return cls(_ASSISTANT, content, tuple(tool_calls))
 
     @classmethod
-    def tool(cls, content: str, *, tool_call_id: str, tool_name: str) -> Message:
+    def result(cls, content: str, *, tool_call_id: str, tool: str) -> Message:
         """Return the result of a tool call.
 
         Args:
             tool_call_id: The id of the call.
-            tool_name: The name of the tool.
+            tool: The name of the tool.
         """
-        return cls(_TOOL, content, (), tool_call_id, tool_name)
+        return cls(_TOOL, content, (), tool_call_id, tool)
 
     @property
     def text(self) -> str:

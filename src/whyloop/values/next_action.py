@@ -176,7 +176,7 @@ def _decide(call: PendingCall) -> NextAction:
     question = shortened(call.id, NAME_LENGTH)
     return NextAction(
         kind=ActionKind.DECIDE,
-        text=f"approve or deny question {question} of {shortened(call.name, NAME_LENGTH)}",
+        text=f"approve or deny question {question} of {shortened(call.tool, NAME_LENGTH)}",
         code=f"state.approve({question!r})",
         question_id=call.id,
     )

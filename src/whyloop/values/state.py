@@ -139,7 +139,7 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
         question = self.execution.question
         if question is None:
             return pending
-        return (*pending, PendingCall(question.id, "", "recovery", {}, question.text))
+        return (*pending, PendingCall(question.id, "recovery", "", {}, question.text))
 
     @property
     def question_count(self) -> int:

@@ -316,7 +316,7 @@ class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
     def pending(self) -> tuple[PendingCall, ...]:
         """The calls that wait for a person."""
         return tuple(
-            PendingCall(call.question.id, asked.id, asked.name, _arguments(asked, call), call.question.text)
+            PendingCall(call.question.id, asked.name, asked.id, _arguments(asked, call), call.question.text)
             for asked, call in zip(self.tool_calls, self.calls, strict=True)
             if call.question is not None
         )

@@ -200,7 +200,9 @@ class AgUiStream(ProtocolStream["BaseEvent"]):
             snapshot: The event with the messages of the thread.
         """
         for pending in state.pending_calls:
-            call_id = None if is_about_run(pending.call_id, pending.name) else clean(pending.call_id)
+            call_id = (
+                None if is_about_run(pending.tool_call_id, pending.tool) else clean(pending.tool_call_id)
+            )
             self._waits(clean(pending.id), self._shown(pending.question), call_id)
         outcome = state.last_continuation_outcome
         ending = Ending(

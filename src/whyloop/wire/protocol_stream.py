@@ -293,12 +293,12 @@ class ProtocolStream(ABC, Generic[Part]):
 
     def _ask(self, step: int, pending: PendingCall) -> Iterator[Part]:
         question_id, question = clean(pending.id), self._shown(pending.question)
-        if is_about_run(pending.call_id, pending.name):
+        if is_about_run(pending.tool_call_id, pending.tool):
             yield from self._waits(question_id, question, None)
             return
-        if (step, pending.call_id) not in self._calls:
-            yield from self._announce(step, pending.call_id, pending.name, pending.arguments)
-        yield from self._waits(question_id, question, self._calls[step, pending.call_id])
+        if (step, pending.tool_call_id) not in self._calls:
+            yield from self._announce(step, pending.tool_call_id, pending.tool, pending.arguments)
+        yield from self._waits(question_id, question, self._calls[step, pending.tool_call_id])
 
     def _end(self, ending: Ending) -> Iterator[Part]:
         yield from self._close_step()

@@ -30,6 +30,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from whyloop.errors import ConfigurationError
@@ -182,7 +183,7 @@ class SlimCall(Struct, frozen=True, omit_defaults=True):
 class MessageMetadata(Struct, frozen=True, omit_defaults=True):
     tool_calls: tuple[SlimCall, ...] = ()
     tool_call_id: str | None = None
-    tool_name: str | None = None
+    tool: str | None = msgspec.field(default=None, name="tool_name")
     extras: dict[str, Any] = {}
     reasoning: str = ""
     incomplete: bool = False

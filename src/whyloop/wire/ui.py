@@ -311,7 +311,7 @@ def _contents(message: Message) -> dict[str, Any]:
     if message.tool_calls:
         metadata["tool_calls"] = [_call(call) for call in message.tool_calls]
     if message.is_tool:
-        metadata |= {"tool_call_id": message.tool_call_id, "tool_name": message.tool_name}
+        metadata |= {"tool_call_id": message.tool_call_id, "tool_name": message.tool}
         metadata["tool_result"] = message.text
     if message.reasoning:
         metadata["reasoning"] = message.reasoning

@@ -405,10 +405,10 @@ LOCAL = Scenario(
 _EXAMPLE = (
     Message.user("Who is Polar Retail?"),
     Message.assistant("", [ToolCall("call_0", "search_entities", {"query": "Polar Retail"})]),
-    Message.tool(
+    Message.result(
         '[{"id":"par-3","kind":"partner","name":"Polar Retail"}]',
         tool_call_id="call_0",
-        tool_name="search_entities",
+        tool="search_entities",
     ),
     Message.assistant("Polar Retail is a partner, its id is par-3."),
 )

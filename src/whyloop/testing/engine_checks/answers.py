@@ -102,7 +102,7 @@ async def check_each_call_runs_once(stage: Stage) -> None:
         """Count a word."""
         keys.append(context.idempotency_key)
         facts = [context.agent_id, context.step_number, context.call_index, context.tool_call_id]
-        return f"{word}: {facts}, {context.tool_name}, {dict(context.metadata)}, {context.deadline is None}"
+        return f"{word}: {facts}, {context.tool}, {dict(context.metadata)}, {context.deadline is None}"
 
     first = calls(call("count", {"word": "a"}), call("count", {"word": "b"}))
     model = script(first, call("count", {"word": "a"}), "Counted.")
