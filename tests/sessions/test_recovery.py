@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.support import pay, scripted, two_stores
+from tests.support import RespondingModel, pay, scripted, two_stores
 from whyloop import Agent, AgentState, Budget, Session, tool
 from whyloop.broadcasting import EventFeed
-from whyloop.errors import StoreUnavailableError
+from whyloop.errors import ConfigurationError, StoreUnavailableError
 from whyloop.loop.executions import recover_run
 from whyloop.sessions.recovery import SECONDS_AFTER_ERROR, Recovery, recover
 from whyloop.stores import Entry, MemoryStore, SqliteStore, Store, Summary
 from whyloop.testing import FakeClock, call
+from whyloop.values.model import ModelRequest, ModelResponse
 
 
 @tool
@@ -205,6 +206,82 @@ async def test_a_session_of_an_unknown_agent_is_left_alone(
         assert await recover(second, {"another": shop()}) == []
     assert "no agent is named 'shop'" in caplog.text
     assert (await second.load(agent_id)).status == "in_progress"
+
+
+async def paused_and_decided(store: Store, count: int, name: str) -> list[str]:
+    """Store sessions of an agent that could continue at once; return their ids."""
+    ids = [f"{name}-{number:03}" for number in range(count)]
+    for agent_id in ids:
+        agent = scripted(call("pay", {"amount": 5}), tools=[pay], name=name)
+        session = await Session.open(store, agent, agent_id, create=True)
+        await session.approve((await session.send("pay")).pending_calls[0].id)
+    return ids
+
+
+async def test_sessions_of_other_agents_do_not_hide_those_of_this_one(stores: tuple[Any, Any]) -> None:
+    store, second = stores
+    await paused_and_decided(store, 30, "other")
+    ids = await paused_and_decided(store, 5, "shop")
+    async with Recovery(second, {"shop": shop(*["done"] * 5)}, at_once=5) as recovery:
+        await recovery.look()
+        assert sorted(await recovery.finish()) == ids
+
+
+async def test_recover_continues_every_session_a_few_at_once(stores: tuple[Any, Any]) -> None:
+    store, second = stores
+    await paused_and_decided(store, 30, "other")
+    ids = await paused_and_decided(store, 7, "shop")
+    running = most = 0
+
+    async def respond(request: ModelRequest) -> AsyncIterator[ModelResponse]:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        yield ModelResponse("done")
+
+    agent = Agent(RespondingModel(respond), [echo, pay], name="shop")
+    assert sorted(await recover(second, {"shop": agent}, at_once=2)) == ids
+    assert most == 2
+
+
+async def test_recover_tries_a_session_that_fails_once(
+    stores: tuple[Any, Any], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whyloop.sessions.recovery.SECONDS_AFTER_ERROR", -1)
+    first, second = stores
+    await died(first, shop(call("echo"), "done"), 3)
+    await recover(second, {"shop": shop()})  # Its script has no reply.
+    assert caplog.text.count("could not be continued") == 1
+
+
+async def test_a_function_that_leaves_sessions_alone_is_asked_about_all_others(
+    stores: tuple[Any, Any],
+) -> None:
+    store, second = stores
+    await paused_and_decided(store, 30, "other")
+    ids = await paused_and_decided(store, 5, "shop")
+    agent = shop(*["done"] * 5)
+
+    def find(summary: Summary) -> Agent | None:
+        return agent if summary.agent == "shop" else None
+
+    assert sorted(await recover(second, find, at_once=5)) == ids
+
+
+async def test_a_bare_agent_continues_the_sessions_of_its_name(stores: tuple[Any, Any]) -> None:
+    store, second = stores
+    (other,) = await paused_and_decided(store, 1, "other")
+    (ours,) = await paused_and_decided(store, 1, "shop")
+    assert await recover(second, shop("done")) == [ours]
+    assert (await second.load(other)).status == "paused"
+
+
+@pytest.mark.parametrize("agents", ["shop", None, 5, [shop()]])
+def test_agents_that_cannot_be_looked_up_are_refused(agents: Any) -> None:
+    with pytest.raises(ConfigurationError, match="an agent, a mapping from names to agents, or a function"):
+        Recovery(MemoryStore(), agents)
 
 
 @pytest.mark.parametrize("failure", [KeyError("who?"), StoreUnavailableError("no agents at the moment")])

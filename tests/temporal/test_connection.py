@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 
 import pytest
 from temporalio.client import (
@@ -19,14 +20,15 @@ from temporalio.service import RPCError, RPCStatusCode
 from tests.real.soketi import free_ports
 from tests.server.support import pay
 from tests.support import scripted
-from whyloop.errors import StoreError, StoreUnavailableError
+from whyloop.errors import ConfigurationError, StoreError, StoreUnavailableError
 from whyloop.sessions.session import Session
 from whyloop.stores import Entry, MemoryStore, RequestKey, Summary
 from whyloop.temporal import Accepted, TemporalRecovery, TemporalSession, WhyloopPlugin
 from whyloop.temporal.connection import connection_error, engine_of, is_open, reaching
 from whyloop.temporal.payloads import Start
-from whyloop.temporal.recovery import wake
+from whyloop.temporal.recovery import AT_ONCE, wake
 from whyloop.testing import call
+from whyloop.values.state import AgentStatus
 
 REFUSALS = {
     RPCStatusCode.INVALID_ARGUMENT,
@@ -164,6 +166,26 @@ async def test_a_session_that_temporal_refuses_to_wake_does_not_keep_the_others(
     assert await recovery.look() == []
     assert sorted(woken) == ["full", "other"]
     assert "session 'full' cannot be woken: Temporal at 127.0.0.1" in caplog.text
+
+
+async def test_sessions_of_other_agents_do_not_hide_those_that_are_to_be_woken(
+    client: Client, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def start_workflow(run: object, start: Start, **_: object) -> None: ...
+
+    monkeypatch.setattr(client, "start_workflow", start_workflow)
+    now = store.now()
+    for number in range(2 * AT_ONCE + 1):
+        agent = "other" if number < 2 * AT_ONCE else "a"
+        running = Summary(f"{agent} {number}", AgentStatus.IN_PROGRESS, now, now, agent=agent)
+        await store.create(running, [])
+        now += timedelta(seconds=1)
+    assert await TemporalRecovery(client, store, ["a"]).look() == [f"a {2 * AT_ONCE}"]
+
+
+def test_names_of_agents_in_one_text_are_refused(client: Client, store: MemoryStore) -> None:
+    with pytest.raises(ConfigurationError, match="invalid agents 'cashier': use a collection of names"):
+        TemporalRecovery(client, store, "cashier")
 
 
 class OvertakenStore(MemoryStore):

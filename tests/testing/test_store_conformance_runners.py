@@ -87,20 +87,20 @@ class ForgetsWhatADeadRunnerWasAsked(MemoryStore):
 
 
 class FindsSessionsThatRun(MemoryStore):
-    async def unattended(self, *, limit: int = 100) -> tuple[Summary, ...]:
+    async def unattended(self, *, limit: int = 100, **rest: Any) -> tuple[Summary, ...]:
         held = {agent_id: session.held for agent_id, session in self._shared.sessions.items()}
         for session in self._shared.sessions.values():
             session.held = None
         try:
-            return await super().unattended(limit=limit)
+            return await super().unattended(limit=limit, **rest)
         finally:
             for agent_id, lease in held.items():
                 self._session(agent_id).held = lease
 
 
 class FindsSessionsThatWaitForAPerson(MemoryStore):
-    async def unattended(self, *, limit: int = 100) -> tuple[Summary, ...]:
-        found = await super().unattended(limit=limit)
+    async def unattended(self, *, limit: int = 100, **rest: Any) -> tuple[Summary, ...]:
+        found = await super().unattended(limit=limit, **rest)
         waiting = [
             session.shown(self._clock())
             for session in self._shared.sessions.values()
@@ -110,25 +110,40 @@ class FindsSessionsThatWaitForAPerson(MemoryStore):
 
 
 class OverlooksPausedSessions(MemoryStore):
-    async def unattended(self, *, limit: int = 100) -> tuple[Summary, ...]:
-        found = await super().unattended(limit=limit)
+    async def unattended(self, *, limit: int = 100, **rest: Any) -> tuple[Summary, ...]:
+        found = await super().unattended(limit=limit, **rest)
         return tuple(summary for summary in found if summary.status is not AgentStatus.PAUSED)
 
 
 class OverlooksLapsedLeases(MemoryStore):
-    async def unattended(self, *, limit: int = 100) -> tuple[Summary, ...]:
-        found = await super().unattended(limit=limit)
+    async def unattended(self, *, limit: int = 100, **rest: Any) -> tuple[Summary, ...]:
+        found = await super().unattended(limit=limit, **rest)
         return tuple(summary for summary in found if self._session(summary.agent_id).held is None)
 
 
 class FindsTheLastUpdatedFirst(MemoryStore):
-    async def unattended(self, *, limit: int = 100) -> tuple[Summary, ...]:
-        return (await super().unattended(limit=100))[::-1][:limit]
+    async def unattended(self, *, limit: int = 100, **rest: Any) -> tuple[Summary, ...]:
+        return (await super().unattended(limit=100, **rest))[::-1][:limit]
+
+
+class LooksForAgentsAfterTheLimit(MemoryStore):
+    async def unattended(
+        self, *, limit: int = 100, agents: Collection[str] | None = None
+    ) -> tuple[Summary, ...]:
+        found = await super().unattended(limit=limit)
+        return tuple(summary for summary in found if agents is None or summary.agent in agents)
+
+
+class ContinuesSessionsOfAllAgents(MemoryStore):
+    async def unattended(
+        self, *, limit: int = 100, agents: Collection[str] | None = None
+    ) -> tuple[Summary, ...]:
+        return await super().unattended(limit=limit)
 
 
 class FindsMoreThanItWasAskedFor(MemoryStore):
-    async def unattended(self, *, limit: int = 100) -> tuple[Summary, ...]:
-        return await super().unattended(limit=100)
+    async def unattended(self, *, limit: int = 100, **rest: Any) -> tuple[Summary, ...]:
+        return await super().unattended(limit=100, **rest)
 
 
 # Stop requests

@@ -171,8 +171,7 @@ class AgentServer:
         self._toolsets = AsyncExitStack()
         self._recovery: Recovery | None = None
         if recover and agent is not None and engine is None:
-            agents = {"": agent, agent.name: agent} if isinstance(agent, Agent) else agent
-            self._recovery = Recovery(store, agents, deps=deps, handlers=self._api.handlers)
+            self._recovery = Recovery(store, agent, deps=deps, handlers=self._api.handlers)
 
     @property
     def events(self) -> EventFeed:

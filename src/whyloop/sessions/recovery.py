@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from whyloop.errors import (
+    ConfigurationError,
     ConflictError,
     LeaseLostError,
     NotResumableError,
@@ -22,14 +24,20 @@ from whyloop.loop.setup import Handler
 from whyloop.sessions.session import MakeDeps, Session, deps_for, refuse_make_deps
 from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
+from whyloop.values.text import shortened
 
 AT_ONCE = 20
 EVERY_SECONDS = 1.0
 SECONDS_AFTER_ERROR = 30.0
+# Each query for more sessions reads this many times as many as the one before.
+GROWTH = 4
 
 AnyAgent = Agent[Any, Any]
-Agents = Mapping[str, AnyAgent] | Callable[[Summary], AnyAgent | Awaitable[AnyAgent | None] | None]
-"""The agents by name, or a function that returns a session's agent, or None to leave the session alone."""
+FindAgent = Callable[[Summary], AnyAgent | Awaitable[AnyAgent | None] | None]
+Agents = AnyAgent | Mapping[str, AnyAgent] | FindAgent
+"""An agent, for sessions of its name and of none; the agents by name; or a function that returns a session's
+agent, or None to leave the session alone.
+"""
 
 _log = Logger()
 
@@ -60,8 +68,7 @@ async def recover(
         at_once: The maximum number of sessions that run at once.
     """
     recovery = Recovery(store, agents, deps=deps, handlers=handlers, at_once=at_once)
-    await recovery.look()
-    return await recovery.finish()
+    return await recovery.run_once()
 
 
 class Recovery:
@@ -89,14 +96,14 @@ class Recovery:
     ) -> None:
         refuse_make_deps(deps)
         self._store = store
-        self._agents = agents
+        self._agents = _by_name(agents)
         self._make_deps = deps
         self._handlers = tuple(handlers)
         self._at_once = at_once
         self._every_seconds = every_seconds
         self._runs: dict[str, asyncio.Task[None]] = {}
         self._continued: list[str] = []
-        self._unknown: set[str] = set()
+        self._unknown: set[str] = set()  # Names of agents.
         self._failed: dict[str, float] = {}
         self._sessions: dict[str, Session[Any, Any]] = {}
         self._looking: asyncio.Task[None] | None = None
@@ -104,13 +111,28 @@ class Recovery:
 
     async def look(self) -> None:
         """Start runs of the sessions that can continue now, up to the limit."""
-        room, now = self._at_once - len(self._runs), asyncio.get_running_loop().time()
-        if room <= 0:
-            return
+        now = asyncio.get_running_loop().time()
         self._failed = {agent_id: until for agent_id, until in self._failed.items() if until > now}
-        left_out = len(self._unknown) + len(self._failed)
-        for summary in await self._store.unattended(limit=self._at_once + left_out):
-            if room and summary.agent_id not in self._runs and summary.agent_id not in self._failed:
+        await self._start(self._failed)
+
+    async def run_once(self) -> list[str]:
+        """Continue each session that can continue now once; return their ids after all runs."""
+        tried: set[str] = set()
+        await self._start(tried)
+        while self._runs:
+            tried |= self._runs.keys()
+            await asyncio.wait(list(self._runs.values()), return_when=asyncio.FIRST_COMPLETED)
+            await self._start(tried | self._failed.keys())
+        return self._continued
+
+    async def _start(self, others: Collection[str]) -> None:
+        """Start runs of the sessions that can continue now, but for these, up to the limit."""
+        if len(self._runs) >= self._at_once:
+            return
+        async with aclosing(self._unattended(len(others))) as found:
+            async for summary in found:
+                if summary.agent_id in self._runs or summary.agent_id in others:
+                    continue
                 try:
                     agent = await self._agent_of(summary)
                 except Exception as error:
@@ -119,7 +141,29 @@ class Recovery:
                 if agent is not None:
                     run = asyncio.create_task(self._continue(summary, agent))
                     self._runs[summary.agent_id] = run
-                    room -= 1
+                    if len(self._runs) >= self._at_once:
+                        return
+
+    async def _unattended(self, others: int) -> AsyncGenerator[Summary, None]:
+        """Yield the sessions that could continue, as far as they are asked for.
+
+        The store looks for the sessions of agents that are known by name, since there may be any number of
+        others. A function is asked about every session.
+        """
+        names = self._agents.keys() if isinstance(self._agents, Mapping) else None
+        limit, seen = self._at_once + others, set[str]()
+        while True:
+            found = await self._store.unattended(limit=limit, agents=names)
+            for summary in found:
+                if summary.agent_id not in seen:
+                    seen.add(summary.agent_id)
+                    yield summary
+            if len(found) < limit:
+                break
+            limit *= GROWTH
+        if names is not None:
+            for summary in await self._store.unattended():
+                await self._agent_of(summary)  # Which names the agents that are missing here.
 
     async def finish(self) -> list[str]:
         """Wait for all started runs; return the ids of their sessions."""
@@ -199,9 +243,21 @@ class Recovery:
         else:
             found = agents(summary)
             agent = await found if inspect.isawaitable(found) else found
-        if agent is None and summary.agent_id not in self._unknown:
-            self._unknown.add(summary.agent_id)
+        if agent is None and summary.agent not in self._unknown:
+            self._unknown.add(summary.agent)
             _log.warning(
                 "session %r cannot continue here: no agent is named %r", summary.agent_id, summary.agent
             )
         return agent
+
+
+def _by_name(agents: object) -> Mapping[str, AnyAgent] | FindAgent:
+    """Return agents by name, or the function that finds them; refuse anything else."""
+    if isinstance(agents, Agent):
+        return {"": agents, agents.name: agents}
+    if isinstance(agents, Mapping) or callable(agents):
+        return agents
+    raise ConfigurationError(
+        f"invalid agents {shortened(repr(agents), 80)}: use an agent, a mapping from names to agents, or a "
+        "function from a session's summary to its agent"
+    )

@@ -131,6 +131,11 @@ def wanted_labels(wanted: SessionFilter) -> list[int]:
     return _labels(wanted, wanted.metadata.items()) or [_known_label("session")]
 
 
+def agent_labels(agents: Iterable[str]) -> list[int]:
+    """Return the labels of which the sessions of these agents have one each."""
+    return [_known_label("agent", name) for name in agents]
+
+
 def _labels(found: Summary | SessionFilter, metadata: Iterable[tuple[str, object]]) -> list[int]:
     fields = [(name, getattr(found, name)) for name in ("status", "stop_reason", "resolved_by", "agent")]
     return [

@@ -228,14 +228,18 @@ class MemoryStore(Store):
         found.sort(key=lambda summary: (summary.updated_at, summary.agent_id))
         return tuple(found[:limit])
 
-    async def unattended(self, *, limit: int = UNATTENDED) -> tuple[Summary, ...]:
+    async def unattended(
+        self, *, limit: int = UNATTENDED, agents: Collection[str] | None = None
+    ) -> tuple[Summary, ...]:
         checked_limit(limit)
         with self._shared.lock:
             now = self._clock()
             found = [
                 session.shown(now)
                 for session in self._shared.sessions.values()
-                if _could_continue(session.summary) and session.holder(now) is None
+                if _could_continue(session.summary)
+                and (agents is None or session.summary.agent in agents)
+                and session.holder(now) is None
             ]
         found.sort(key=lambda summary: (summary.updated_at, summary.agent_id))
         return tuple(found[:limit])

@@ -27,7 +27,15 @@ from whyloop.errors import (
     StoreUnavailableError,
     WorkflowOpenError,
 )
-from whyloop.stores.listing import decode_summary, listing_of, page_of, position, search_terms, wanted_labels
+from whyloop.stores.listing import (
+    agent_labels,
+    decode_summary,
+    listing_of,
+    page_of,
+    position,
+    search_terms,
+    wanted_labels,
+)
 from whyloop.stores.live import ChunkReceiver, Deliver, finish
 from whyloop.stores.postgres_connection import Connections, OwnConnection, PostgresReceiver, Row, filled
 from whyloop.stores.records import (
@@ -182,6 +190,7 @@ WHERE stop_request IS NOT NULL AND lease_token = ANY (%(tokens)s::bigint[])
     "unattended": f"""
 SELECT {_SUMMARY} FROM {{schema}}.sessions AS session {_WITH_SUMMARY}
 WHERE (session.status = 'in_progress' OR (session.status = 'paused' AND session.waiting = 0)) AND {_FREE}
+    AND (%(labels)s::bigint[] IS NULL OR session.labels && %(labels)s::bigint[])
 ORDER BY session.updated_at, session.agent_id LIMIT %(limit)s
 """,
     # How many sessions there are under some labels, counted up to a limit, the oldest and the newest.
@@ -469,8 +478,11 @@ class PostgresStore(Store):
                         within |= {"until": newest + _MOMENT, "end": ""}
         return {**within, "label": labels[0], "others": labels[1:]}
 
-    async def unattended(self, *, limit: int = UNATTENDED) -> tuple[Summary, ...]:
-        given = {"limit": checked_limit(limit), "moment": self._moment()}
+    async def unattended(
+        self, *, limit: int = UNATTENDED, agents: Collection[str] | None = None
+    ) -> tuple[Summary, ...]:
+        labels = None if agents is None else agent_labels(agents)
+        given = {"labels": labels, "limit": checked_limit(limit), "moment": self._moment()}
         rows = await self._connections.fetch(self._sql["unattended"], given)
         return tuple(_summary(row) for row in rows)
 

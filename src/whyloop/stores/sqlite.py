@@ -27,6 +27,7 @@ from whyloop.errors import (
 from whyloop.stores.listing import (
     DAY,
     Listing,
+    agent_labels,
     decode_summary,
     listing_of,
     page_of,
@@ -89,6 +90,14 @@ _COLUMNS = f"agent_id, identity, summary, search, checksum, number, {VERSION}, w
 _WITH_SUMMARY = "CROSS JOIN summaries ON summaries.session = sessions.number"
 SUMMARY = f"{_COLUMNS} FROM sessions {_WITH_SUMMARY}"
 """The columns that a summary is made from, and their tables."""
+_COULD_CONTINUE = f"SELECT {SUMMARY} WHERE (status = 'in_progress' OR (status = 'paused' AND waiting = 0))"
+_COULD_CONTINUE_WITH = f"""
+{_COULD_CONTINUE} AND EXISTS (
+    SELECT 1 FROM json_each(?) AS wanted CROSS JOIN labels
+    WHERE label = wanted.value AND labels.started_at = sessions.started_at
+        AND labels.session = sessions.number
+)
+"""
 # Read before every change.
 _SESSION = (
     f"SELECT number, identity, leases, stop_request, {VERSION}, lease_durable, {LEASE} "
@@ -398,15 +407,17 @@ FROM json_each(?) AS wanted CROSS JOIN sessions ON sessions.agent_id = wanted.va
             lambda db: tuple([self._summary(row) for row in waiting_rows(db, wanted, limit)])
         )
 
-    async def unattended(self, *, limit: int = UNATTENDED) -> tuple[Summary, ...]:
+    async def unattended(
+        self, *, limit: int = UNATTENDED, agents: Collection[str] | None = None
+    ) -> tuple[Summary, ...]:
         checked_limit(limit)
-        query = f"""
-SELECT {SUMMARY}
-WHERE status = 'in_progress' OR (status = 'paused' AND waiting = 0) ORDER BY updated_at, agent_id
-"""
+        query, values = _COULD_CONTINUE, []
+        if agents is not None:
+            query, values = _COULD_CONTINUE_WITH, [msgspec.json.encode(agent_labels(agents)).decode()]
 
         def work(db: sqlite3.Connection) -> tuple[Summary, ...]:
-            free = (row for row in db.execute(query) if not self._seconds_left(row[-4:]))
+            rows = db.execute(f"{query} ORDER BY updated_at, agent_id", values)
+            free = (row for row in rows if not self._seconds_left(row[-4:]))
             return tuple([self._summary(row) for row in islice(free, limit)])
 
         return await self._read(work)

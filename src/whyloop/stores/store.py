@@ -272,13 +272,16 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def unattended(self, *, limit: int = UNATTENDED) -> tuple[Summary, ...]:
+    async def unattended(
+        self, *, limit: int = UNATTENDED, agents: Collection[str] | None = None
+    ) -> tuple[Summary, ...]:
         """Return free sessions that could continue, least recently updated first.
 
         They are in progress, or paused without an open question for a person.
 
         Args:
             limit: The maximum number of sessions.
+            agents: Only sessions of agents with these names. Default: of all agents.
         """
 
     # Claims

@@ -9,7 +9,7 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
 
-from whyloop.errors import StoreUnavailableError, WhyloopError
+from whyloop.errors import ConfigurationError, StoreUnavailableError, WhyloopError
 from whyloop.logger import Logger
 from whyloop.stores.records import OpenWorkflow, Summary
 from whyloop.stores.store import Store
@@ -76,6 +76,8 @@ class TemporalRecovery:
         searchable: bool = True,
         every_seconds: float = EVERY_SECONDS,
     ) -> None:
+        if isinstance(agents, str):
+            raise ConfigurationError(f"invalid agents {agents!r}: use a collection of names")
         self._client = client
         self._store = store
         self._agents = frozenset(agents)
@@ -95,9 +97,9 @@ class TemporalRecovery:
         now = asyncio.get_running_loop().time()
         self._woken = {agent_id: known for agent_id, known in self._woken.items() if known[1] > now}
         found = []
-        for summary in await self._store.unattended(limit=AT_ONCE + len(self._woken)):
-            is_new = self._is_new(summary.agent_id, summary.version, now)
-            if is_new and summary.agent in self._agents:
+        limit = AT_ONCE + len(self._woken)
+        for summary in await self._store.unattended(limit=limit, agents=self._agents):
+            if self._is_new(summary.agent_id, summary.version, now):
                 waking = self._wake(summary)
                 found += [summary.agent_id] if await self._tried(summary.agent_id, waking) else []
         limit = AT_ONCE + len(self._woken)

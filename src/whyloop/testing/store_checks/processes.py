@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from itertools import count
+from typing import Any
 
 from whyloop.errors import LeaseLostError, SessionRunningError
 from whyloop.stores.records import Chunk, Lease
@@ -95,8 +96,28 @@ async def check_sessions_that_could_continue_are_found(open_store: OpenStore) ->
         assert "in_progress" not in await _unattended(other), "a session that runs again is still found"
 
 
-async def _unattended(store: Store, **limit: int) -> list[str]:
-    return [summary.agent_id for summary in await store.unattended(**limit)]
+async def check_sessions_of_some_agents_that_could_continue_are_found(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, clock), await open_store(clock) as other:
+        for number in range(30):
+            name = f"other {number}"
+            summary = a_summary(name, status=_RUNNING, updated_at=at(number), agent="other")
+            await store.create(summary, journal("x"))
+        for number, agent in enumerate(("shop", "", "desk", "Shop")):
+            summary = a_summary(f"of {agent!r}", status=_RUNNING, updated_at=at(60 + number), agent=agent)
+            await store.create(summary, journal("x"))
+        await store.create(a_summary("ended", status=AgentStatus.COMPLETED, agent="shop"), journal("x"))
+        for process in (store, other):
+            same(await _unattended(process, agents=["shop"], limit=1), ["of 'shop'"], "those of one agent")
+            found = await _unattended(process, agents=["desk", "shop", "nobody"], limit=10)
+            same(found, ["of 'shop'", "of 'desk'"], "those of two agents, least recently updated first")
+            same(await _unattended(process, agents=[""]), ["of ''"], "those of an agent without a name")
+            same(await _unattended(process, agents=[]), [], "those of no agent")
+        await store.acquire("of 'shop'", "one", 30)
+        same(await _unattended(other, agents=["shop"]), [], "those of an agent whose session runs")
+
+
+async def _unattended(store: Store, **wanted: Any) -> list[str]:
+    return [summary.agent_id for summary in await store.unattended(**wanted)]
 
 
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 5.0, 0.02
