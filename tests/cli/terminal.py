@@ -91,10 +91,17 @@ class Terminal:
 @contextmanager
 def terminal(*argv: str, **variables: str) -> Iterator[Terminal]:
     """Run a whyloop command on a terminal of 100 columns and 40 rows."""
+    with on_a_terminal_of_its_own([*WHYLOOP, *argv], **variables) as shown:
+        yield shown
+
+
+@contextmanager
+def on_a_terminal_of_its_own(command: list[str], **variables: str) -> Iterator[Terminal]:
+    """Run any program on a terminal of 100 columns and 40 rows."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
     running = subprocess.Popen(
-        [*WHYLOOP, *argv],
+        command,
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

@@ -19,6 +19,7 @@ from whyloop.cli.terminal import (
     USAGE_ERROR,
     CommandError,
     progress,
+    read_line,
     using_file,
     write,
     write_error,
@@ -199,7 +200,7 @@ def _stdin(errors: str = "strict") -> Iterable[str]:
         raise CommandError("cannot read stdin, which is closed: name a file", USAGE_ERROR)
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors=errors)
-    return sys.stdin
+    return iter(read_line, "") if sys.stdin.isatty() else sys.stdin
 
 
 # Removing
@@ -271,9 +272,12 @@ def _check_terminal() -> None:
 
 def _is_confirmed(count: int) -> bool:
     """Ask the person at the terminal."""
-    sys.stderr.write(f"Delete {counted(count, 'session')} permanently? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+    try:
+        answer = read_line(f"Delete {counted(count, 'session')} permanently? [y/N] ")
+    except KeyboardInterrupt:
+        write_error("\nNothing was deleted.")
+        raise
+    if answer.strip().lower() in ("y", "yes"):
         return True
     write_error("Nothing was deleted.")
     return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -192,9 +193,7 @@ class Prompt:
 
     def _line(self, prompt: str, prefilled: str) -> str | None:
         if self._readline is None:
-            if self.is_terminal:
-                write_error(prompt)
-            line = sys.stdin.readline() if sys.stdin is not None else ""
+            line = read_line(f"{prompt}\n" if self.is_terminal else "")
             return line.rstrip("\r\n") if line else None
         readline = self._readline
         readline.set_startup_hook(lambda: readline.insert_text(prefilled))
@@ -234,6 +233,27 @@ class Prompt:
                 import termios
 
                 termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+
+
+def read_line(prompt: str = "") -> str:
+    """Write a prompt to stderr and return the next line of stdin, "" at its end.
+
+    Ctrl-C raises `KeyboardInterrupt` at once: an event loop would only cancel its task, which a blocked read
+    never notices.
+    """
+    if sys.stdin is None:
+        return ""
+    handler = signal.getsignal(signal.SIGINT)
+    if callable(handler):  # Otherwise Ctrl-C is ignored, as in a job in the background.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        if prompt and sys.stderr is not None:
+            sys.stderr.write(prompt)
+            sys.stderr.flush()
+        return sys.stdin.readline()
+    finally:
+        if callable(handler):
+            signal.signal(signal.SIGINT, handler)
 
 
 def _readline(completions: tuple[str, ...]) -> Any:
