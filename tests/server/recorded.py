@@ -52,6 +52,7 @@ class Recorder:
                 self._send_chunk(state)
                 continue
             entries = entries_of(_transitions(kind, state, execution, text), state)
+            await live(self._store).take_turn(self._agent_id)  # The text of a step goes before its entry.
             await self._store.append(self._agent_id, entries, after=reading.version)
             live(self._store).appended(self._agent_id)
 

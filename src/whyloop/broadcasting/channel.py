@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from itertools import islice
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -42,20 +42,37 @@ class FeedItem(Struct, frozen=True):
         return Cursor(self.execution_id, self.seq)
 
 
+Rendered = tuple[int, Sequence[FeedItem]]
+"""The version after an entry, and its envelopes."""
+
+
+class Position(NamedTuple):
+    """A place in a session: after the entry of a version, and after some pieces of the text that follows."""
+
+    version: int
+    pieces: int = 0
+
+
 class Channel:
-    """The latest envelopes of one session, for its followers in this process."""
+    """The latest envelopes of one session, for its followers in this process.
+
+    Each has its position, and a follower gets what comes after its own: it may have read more of the journal
+    than the channel has, or less.
+    """
 
     def __init__(
         self, reading: Reading, recent: int, pump: Callable[[Channel], Coroutine[Any, Any, None]]
     ) -> None:
         self.reading = reading
-        self.count = 0
         self.followers = 0
         self.has_ended = False
         self.error: Exception | None = None
         self.changed = asyncio.Event()
-        self._latest: deque[FeedItem] = deque(maxlen=recent)
-        self._text: deque[FeedItem] = deque(maxlen=4 * recent)
+        self._recent = recent
+        self._latest: deque[tuple[Position, FeedItem]] = deque()
+        self._text: deque[tuple[Position, FeedItem]] = deque(maxlen=4 * recent)
+        self._pieces = 0
+        self._forgotten = Position(reading.version)
         self._pump = asyncio.create_task(pump(self), name="whyloop feed")
         self._dropping: asyncio.Task[None] | None = None
 
@@ -63,21 +80,36 @@ class Channel:
         """Return whether it can still be followed, and has this identity, if one is given."""
         return not self.has_ended and identity in (None, self.reading.summary.identity)
 
-    @property
-    def position(self) -> tuple[int, int, list[FeedItem]]:
-        """The position of a new follower: items, entries, and text since the last entry."""
-        return self.count, self.reading.version, list(self._text)
-
-    def add(self, items: Sequence[FeedItem], text: Sequence[FeedItem]) -> None:
-        """Add recorded items, and then the text that has streamed in since."""
-        if items:
+    def add(self, reading: Reading, entries: Sequence[Rendered], text: Sequence[FeedItem]) -> None:
+        """Add the entries up to a reading, and then the text that has streamed in since."""
+        if entries:
+            self._latest.extend(self._text)
             self._text.clear()
-        self._text.extend(text)
-        if items or text:
-            self._latest.extend(items)
-            self._latest.extend(text)
-            self.count += len(items) + len(text)
+            self._pieces = 0
+            for version, items in entries:
+                self._latest.extend([(Position(version), item) for item in items])
+            while len(self._latest) > self._recent:
+                self._forgotten, _ = self._latest.popleft()
+        self.reading = reading
+        for item in text:
+            self._pieces += 1
+            self._text.append((Position(reading.version, self._pieces), item))
+        if entries or text:
             self._wake()
+
+    def since(self, position: Position) -> tuple[list[FeedItem], Position] | None:
+        """Return what comes after a position, and the position after it; None if some of it is forgotten."""
+        if position < self._forgotten:
+            return None
+        found: list[FeedItem] = []
+        last = position
+        for at, item in chain(reversed(self._text), reversed(self._latest)):
+            if at <= position:
+                break
+            last = max(last, at)
+            found.append(item)
+        found.reverse()
+        return found, last
 
     def linger(self, seconds: float, drop: Callable[[Channel], Awaitable[None]]) -> None:
         """Drop this channel some seconds after its last follower has left."""
@@ -89,11 +121,6 @@ class Channel:
 
         if self._dropping is None:
             self._dropping = asyncio.create_task(wait(), name="whyloop feed")
-
-    def since(self, index: int) -> list[FeedItem] | None:
-        """Return the items after the first `index`; None if some are no longer remembered."""
-        missing, held = self.count - index, len(self._latest)
-        return None if missing > held else list(islice(self._latest, held - missing, held))
 
     def end(self, error: Exception | None) -> None:
         if not self.has_ended:
@@ -132,27 +159,22 @@ def live_items(bodies: Sequence[str], *, with_text: bool) -> list[FeedItem]:
 
 
 def merged(
-    recorded: Sequence[FeedItem], chunks: Sequence[FeedItem], last: Cursor | None, latest: str
-) -> tuple[list[FeedItem], list[FeedItem]]:
-    """Return both in order, and the chunks after the last entry.
+    entries: Sequence[Rendered], chunks: Sequence[FeedItem], current: Cursor | None
+) -> tuple[list[Rendered], list[FeedItem]]:
+    """Return the entries with the text of the steps that they close, and the text of the open step.
 
-    A chunk comes before greater numbers. A chunk that another process sent before `last` is late and omitted,
-    because its text is already recorded.
+    A chunk comes right before the number that follows its own. One that another process sent for a step that
+    was closed by an earlier entry is late and omitted, because its text is already recorded.
     """
-    executions = {item.execution_id for item in recorded} | {latest}
-    waiting = [
-        chunk for chunk in chunks if chunk.execution_id in executions and not (last and _is_late(chunk, last))
-    ]
-    found: list[FeedItem] = []
-    for item in recorded:
-        if item.is_numbered:
-            early = [c for c in waiting if c.execution_id == item.execution_id and c.seq < item.seq]
-            if early:
-                found += early
-                waiting = [chunk for chunk in waiting if chunk not in early]
-        found.append(item)
-    return found, waiting
-
-
-def _is_late(chunk: FeedItem, last: Cursor) -> bool:
-    return chunk.execution_id == last.execution_id and chunk.seq < last.seq
+    waiting: dict[Cursor, list[FeedItem]] = {}
+    for chunk in chunks:
+        waiting.setdefault(chunk.cursor, []).append(chunk)
+    found: list[Rendered] = []
+    for version, items in entries:
+        together: list[FeedItem] = []
+        for item in items:
+            if item.is_numbered:
+                together += waiting.pop(Cursor(item.execution_id, item.seq - 1), ())
+            together.append(item)
+        found.append((version, together))
+    return found, waiting.get(current, []) if current is not None else []

@@ -14,7 +14,15 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct
 
-from whyloop.broadcasting.channel import Channel, Cursor, FeedItem, live_items, merged
+from whyloop.broadcasting.channel import (
+    Channel,
+    Cursor,
+    FeedItem,
+    Position,
+    Rendered,
+    live_items,
+    merged,
+)
 from whyloop.errors import ConfigurationError, SessionNotFoundError, SnapshotError
 from whyloop.events import AgentEvent
 from whyloop.stores.live import Watcher, live, reading_turns
@@ -182,26 +190,22 @@ class EventFeed:
             identity: The identity of the session. Default: any.
         """
         async with self._channel(agent_id, identity) as channel:
-            identity = channel.reading.summary.identity
-            index, version, text, cursor = *channel.position, after
-            replaying = True
+            identity, position = channel.reading.summary.identity, Position(0)
             while True:
-                if replaying:
-                    async with aclosing(
-                        self.recorded(agent_id, cursor, version, identity=identity)
-                    ) as replay:
-                        async for items in replay:
-                            yield items
-                            cursor = items[-1].cursor
-                    if text:
-                        yield text
-                news = channel.since(index)
-                replaying = news is None
-                if news is None:  # The follower is too slow for the remembered envelopes.
-                    index, version, text = channel.position
-                elif news:
-                    yield news
-                    index, cursor = index + len(news), news[-1].cursor
+                news = channel.since(position)
+                if news is None:  # It has just come, or is too slow for the remembered envelopes.
+                    replay = self._replay(agent_id, after, position.version, identity=identity)
+                    async with aclosing(replay) as batches:
+                        async for version, items in batches:
+                            position = Position(version)
+                            if items:
+                                after = items[-1].cursor
+                                yield items
+                    continue
+                items, position = news
+                if items:
+                    after = items[-1].cursor
+                    yield items
                 elif channel.has_ended:
                     if channel.error is not None:
                         raise channel.error
@@ -246,6 +250,26 @@ class EventFeed:
             batch: The number of envelopes in a batch.
             identity: The identity of the session. Default: any.
         """
+        replay = self._replay(agent_id, after, 0, until, batch, identity=identity)
+        async with aclosing(replay) as batches:
+            async for _, items in batches:
+                if items:
+                    yield items
+
+    async def _replay(
+        self,
+        agent_id: str,
+        after: Cursor | None,
+        seen: int,
+        until: int | None = None,
+        batch: int = _BATCH,
+        *,
+        identity: str | None = None,
+    ) -> AsyncGenerator[Rendered, None]:
+        """Yield the recorded envelopes after a cursor, in batches, each with the version after it.
+
+        The last batch may be empty. Entries up to the version `seen` are left out.
+        """
         session = self._session(identity)
         if after is None:
             reading, has_passed = await first_reading(session, agent_id), True
@@ -255,14 +279,14 @@ class EventFeed:
             has_passed = not is_found
         found: list[FeedItem] = []
         async with aclosing(self._read(reading, until, after)) as entries:
-            async for items, latest in entries:
-                found += items if after is None else _after(items, after, has_passed)
-                has_passed = after is None or has_passed or latest.state.execution.id == after.execution_id
+            async for items, reading in entries:
+                if reading.version > seen:
+                    found += items if after is None else _after(items, after, has_passed)
+                has_passed = after is None or has_passed or reading.state.execution.id == after.execution_id
                 if len(found) >= batch:
-                    yield found
+                    yield reading.version, found
                     found = []
-        if found:
-            yield found
+        yield reading.version, found
 
     async def _read(
         self, reading: Reading, until: int | None = None, after: Cursor | None = None
@@ -357,29 +381,27 @@ class EventFeed:
         chunks, watcher.chunks = watcher.chunks, []
         if watcher.is_gone:
             raise SessionNotFoundError(watcher.agent_id)
-        news: list[FeedItem] = []
+        entries: list[Rendered] = []
         reading = channel.reading
-        last = cursor_of(reading.state.execution)
-        async with aclosing(self._read(reading)) as entries:
-            async for items, latest in entries:
-                news += items
-                reading = latest
-        channel.reading, watcher.version = without_history(reading), reading.version
-        current, with_text = reading.state.execution, self.config.include_stream_chunks
-        arrived = live_items(chunks, with_text=with_text)
-        if news:
+        async with aclosing(self._read(reading)) as read:
+            async for items, reading in read:
+                entries.append((reading.version, items))
+        watcher.version = reading.version
+        with_text = self.config.include_stream_chunks
+        arrived, held = live_items(chunks, with_text=with_text), list[FeedItem]()
+        current = reading.state.execution
+        if entries:
             # The text of a step is sent before its entry is appended, so all of it can be read now.
             await live(self.store).catch_up()
-            later, watcher.chunks = live_items(watcher.chunks, with_text=with_text), []
-            read = {item.execution_id for item in news} - {current.id}
-            for item in later:
-                is_due = item.execution_id == current.id and item.seq <= current.last_seq
-                if is_due or item.execution_id in read:
-                    arrived.append(item)
-                else:  # It comes after an entry that was not read yet.
-                    watcher.chunks.append(item.body)
-        news, text = merged(news, arrived, last, current.id)
-        channel.add(news, text)
+            known = {item.execution_id for _, items in entries for item in items} | {current.id}
+            for item in live_items(watcher.chunks, with_text=with_text):
+                (arrived if item.execution_id in known else held).append(item)
+            watcher.chunks = []
+        # Text that comes after an entry that was not read yet.
+        held += [each for each in arrived if each.execution_id == current.id and each.seq > current.last_seq]
+        watcher.chunks = [item.body for item in held] + watcher.chunks
+        entries, text = merged(entries, arrived, cursor_of(current))
+        channel.add(without_history(reading), entries, text)
 
 
 def _is_before(entry: JournalEntry, state: AgentState, cursor: Cursor) -> bool:
