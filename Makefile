@@ -35,10 +35,17 @@ check: $(VENV)/.dev ## The fast gate: format, lint, strict types, unit tests
 	$(BIN)/mypy
 	WHYLOOP_QUICK=1 $(BIN)/python -m pytest -m "not slow and not soak" -n 3 --dist loadfile $(PYTEST)
 
-soak: $(VENV)/.dev ## Load, long runs and large scale, on an otherwise idle machine (up to an hour)
+SUITES := crash load scale fuzz temporal
+SUITE ?= $(SUITES)
+
+soak: $(VENV)/.dev ## Long tests on an idle machine, all or SUITE=crash|load|scale|fuzz|temporal (up to 30 minutes each)
+	@unknown="$(filter-out $(SUITES),$(SUITE))"; test -z "$$unknown" || \
+		{ echo "there is no suite $$unknown: make soak SUITE=$(subst $() ,|,$(SUITES))" >&2; exit 2; }
 	@# One process for each file: memory that another test left behind would slow a measurement down.
-	@failed=0; for file in $$(grep -rl --include='test_*.py' 'mark\.soak' tests | sort); do \
-		$(BIN)/python -m pytest -m soak -s $(PYTEST) $$file || test $$? -eq 5 || failed=1; \
+	@failed=0; for suite in $(SUITE); do begun=$$(date +%s); \
+		for file in $$(grep -rl --include='test_*.py' "mark\.soak(suite=\"$$suite\")" tests | sort); do \
+			WHYLOOP_REQUIRE_ALL=1 $(BIN)/python -m pytest -m "soak(suite='$$suite')" -s $(PYTEST) $$file || failed=1; \
+		done; echo "The suite $$suite took $$((($$(date +%s) - begun) / 60)) minutes."; \
 	done; exit $$failed
 
 format: $(VENV)/.dev ## Format the code, and fix what ruff can fix

@@ -17,6 +17,11 @@ from tests.real.browser import SHARED
 from tests.support import QUICK, NetworkBlockedError
 from whyloop.stores import MemoryStore, SqliteStore, Store
 
+pytest_plugins = ["tests.required"]
+
+SUITES = ("crash", "load", "scale", "fuzz", "temporal")
+"""The suites of `make soak`; each test in it names its own: `@pytest.mark.soak(suite="crash")`."""
+
 settings.register_profile(
     "whyloop",
     max_examples=20 if QUICK else 100,
@@ -46,6 +51,10 @@ sys.addaudithook(_refuse_network)
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files of slow tests: several processes then end at about the same time."""
+    for item in items:
+        mark = item.get_closest_marker("soak")
+        if mark is not None and mark.kwargs.get("suite") not in SUITES:
+            raise pytest.UsageError(f"{item.nodeid} is in no suite of {SUITES}: pytest.mark.soak(suite=…)")
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 

@@ -312,7 +312,7 @@ async def test_two_thousand_steps_hold_nothing_up() -> None:
     (await use_two_thousand_steps()).check()
 
 
-@pytest.mark.soak
+@pytest.mark.soak(suite="scale")
 async def test_two_thousand_steps_have_no_long_task() -> None:
     await check_strictly(use_two_thousand_steps)
 

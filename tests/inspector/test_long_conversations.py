@@ -65,7 +65,7 @@ async def test_five_thousand_messages_hold_nothing_up_while_text_streams() -> No
     (await use_five_thousand_messages()).check()
 
 
-@pytest.mark.soak
+@pytest.mark.soak(suite="scale")
 async def test_five_thousand_messages_have_no_long_task_while_text_streams() -> None:
     await check_strictly(use_five_thousand_messages)
 

@@ -62,7 +62,7 @@ async def test_a_list_of_thousands_is_quick_and_has_few_nodes(tmp_path: Path) ->
         await check_long_list(store, 2000, seconds=1.5, attempts=3)
 
 
-@pytest.mark.soak
+@pytest.mark.soak(suite="scale")
 async def test_a_list_of_a_hundred_thousand_is_shown_within_a_second(tmp_path: Path) -> None:
     async with SqliteStore(str(tmp_path / "many.db")) as store:
         await copies(store, 100_000)

@@ -18,7 +18,7 @@ def test_a_session_that_was_killed_at_any_moment_completes(
     check_kills(lab("random", f"{postgres.address()}#{schema}", tmp_path, KILLS), KILLS)
 
 
-@pytest.mark.soak
+@pytest.mark.soak(suite="crash")
 def test_three_hundred_kills_lose_and_repeat_nothing(
     postgres: PostgresServer, schema: str, tmp_path: Path
 ) -> None:
@@ -40,7 +40,7 @@ def test_of_two_that_race_for_a_session_one_runs_it(
     assert report["refused"] > 0
 
 
-@pytest.mark.soak
+@pytest.mark.soak(suite="crash")
 def test_of_two_that_race_for_a_session_one_runs_it_every_time(
     postgres: PostgresServer, schema: str, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ async def test_fifty_sessions_at_once_lose_nothing(postgres: PostgresServer, sch
     assert load.steps >= 4 * 50
 
 
-@pytest.mark.soak
+@pytest.mark.soak(suite="load")
 async def test_five_hundred_sessions_for_two_minutes(postgres: PostgresServer, schema: str) -> None:
     async with PostgresStore(postgres.address(), schema=schema) as store:
         load = await run_load(store, 500, 120.0)

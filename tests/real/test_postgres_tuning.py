@@ -11,7 +11,7 @@ from whyloop.stores import PostgresStore
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.soak
+@pytest.mark.soak(suite="scale")
 async def test_a_hundred_thousand_runs_in_a_minute(postgres: PostgresServer) -> None:
     async with PostgresStore(postgres.address()) as store:
         await fill(store, 100_000)

@@ -208,7 +208,7 @@ async def test_sessions_wait_while_postgresql_is_away(
     await _wait_out(temporal, postgres, schema, seconds=3)
 
 
-@pytest.mark.soak
+@pytest.mark.soak(suite="temporal")
 async def test_sessions_wait_while_postgresql_is_away_for_a_minute(
     temporal: TemporalServer, postgres: PostgresServer, schema: str
 ) -> None:

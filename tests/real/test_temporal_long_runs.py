@@ -56,7 +56,7 @@ async def test_forty_steps_cost_the_same_history_each(
     await _cost_of_steps(short_histories, store, 40, late=25)
 
 
-@pytest.mark.soak
+@pytest.mark.soak(suite="temporal")
 async def test_two_thousand_steps_cost_the_same_history_each(
     temporal: TemporalServer, store: SqliteStore
 ) -> None:

@@ -83,7 +83,7 @@ async def test_sessions_survive_killed_workers_and_a_restart(
     await _survive(own_server, tmp_path, sessions=12, kills=2, pause=1.0, seconds=150)
 
 
-@pytest.mark.soak
+@pytest.mark.soak(suite="temporal")
 async def test_five_hundred_sessions_survive_killed_workers_and_a_restart(
     own_server: TemporalServer, tmp_path: Path
 ) -> None:

@@ -35,7 +35,7 @@ def test_a_session_that_was_killed_at_any_moment_completes(address: str, tmp_pat
     check_kills(lab("random", address, tmp_path, KILLS), KILLS)
 
 
-@pytest.mark.soak
+@pytest.mark.soak(suite="crash")
 def test_three_hundred_kills_lose_and_repeat_nothing(address: str, tmp_path: Path) -> None:
     check_kills(lab("random", address, tmp_path, SOAK_KILLS), SOAK_KILLS)
 
@@ -58,7 +58,7 @@ def test_of_two_that_race_for_a_session_one_runs_it(address: str, tmp_path: Path
     assert report["refused"] > 0
 
 
-@pytest.mark.soak
+@pytest.mark.soak(suite="crash")
 def test_of_two_that_race_for_a_session_one_runs_it_every_time(address: str, tmp_path: Path) -> None:
     report = lab("race", address, tmp_path, SOAK_RACES)
     assert report["refused"] > 0

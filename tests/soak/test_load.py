@@ -19,7 +19,7 @@ async def test_fifty_sessions_at_once_lose_nothing(tmp_path: Path) -> None:
     assert load.steps >= 4 * 50
 
 
-@pytest.mark.soak
+@pytest.mark.soak(suite="load")
 async def test_five_hundred_sessions_for_two_minutes(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path / "whyloop.db") as store:
         load = await run_load(store, 500, 120.0)

@@ -13,7 +13,7 @@ from whyloop.stores import SqliteStore
 
 STEPS = 20_000
 
-pytestmark = pytest.mark.soak
+pytestmark = pytest.mark.soak(suite="load")
 
 
 def _longest(name: str) -> float:

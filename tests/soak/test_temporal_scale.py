@@ -27,7 +27,7 @@ async def test_thirty_sessions_run_at_once_on_two_workers(tmp_path: Path) -> Non
     await _run_at_once(tmp_path, 30)
 
 
-@pytest.mark.soak
+@pytest.mark.soak(suite="temporal")
 async def test_a_thousand_sessions_run_at_once_on_two_workers(tmp_path: Path) -> None:
     rate, memory = await _run_at_once(tmp_path, 1000)
     assert rate > 5

@@ -18,7 +18,7 @@ async def test_every_run_of_a_store_is_counted(tmp_path: Path) -> None:
     assert tune(str(tmp_path / "whyloop.db")).report["runs"] == 1_000
 
 
-@pytest.mark.soak
+@pytest.mark.soak(suite="scale")
 async def test_a_hundred_thousand_runs_in_a_minute(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path / "whyloop.db") as store:
         await fill(store, 100_000)
