@@ -1,6 +1,6 @@
 """Spend at most 1.5 cents on a question, ask a person before each booking, and grant more money.
 
-A real model is `load("openai:gpt-5")`: its price is in the list of `pip install "whyloop[models,prices]"`.
+A real model is `load("openai:gpt-5")`: its price is in the list of the extra `prices`.
 The scripted model of this example has a price of its own.
 """
 

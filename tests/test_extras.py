@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -9,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))[
-    "project"
-]
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 
 # Each package of an extra, under the name by which it is imported; those that it brings along, too.
@@ -76,11 +76,19 @@ from whyloop.errors import ConfigurationError
 try:
     {use}
 except ConfigurationError as error:
-    print(str(error).replace('"', "'"))
+    print(error)
 """
-    assert f"pip install 'whyloop[{extra}]'" in without_extras(code)
+    assert f'pip install ".[{extra}]" in the checkout' in without_extras(code)
 
 
 def test_all_is_every_extra() -> None:
     (everything,) = EXTRAS["all"]
     assert everything == f"whyloop[{','.join(sorted(EXTRAS.keys() - {'all'}))}]"
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))]
+)
+def test_no_page_installs_from_an_index_what_has_not_been_released(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert not re.search(r"pip install [^`\n]*\bwhyloop\b|git clone", text)

@@ -59,7 +59,7 @@ def test_the_home_page_of_the_site_has_the_same_first_program() -> None:
 
 
 def test_the_commands_are_on_the_path_before_they_are_used() -> None:
-    order = [f"git clone {_repository()} ", "$ make demo", "$ source .venv/bin/activate", "$ whyloop "]
+    order = ["$ make demo", "$ source .venv/bin/activate", "$ whyloop "]
     places = [README.index(command) for command in order]
     assert places == sorted(places)
 

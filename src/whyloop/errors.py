@@ -412,6 +412,11 @@ def is_retryable(status: int | None, text: str = "", retry_after: float | None =
     return not (300 <= status < 500 or status == _NOT_IMPLEMENTED) or status in _TEMPORARY
 
 
+def how_to_install(extra: str) -> str:
+    """Return how to install an extra: nothing has been released, so it comes from a checkout."""
+    return f'run pip install ".[{extra}]" in the checkout of whyloop'
+
+
 def attach_state(error: BaseException, state: AgentState) -> None:
     """Attach the recorded state to the exception that ends a run."""
     error.whyloop_state = state  # type: ignore[attr-defined]

@@ -244,7 +244,9 @@ def test_usage_shows_the_last_question_and_the_session(
 def test_usage_names_the_price_list_if_it_is_missing(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whyloop.models.prices._import_list", lambda: None)
     err = piped(capsys, monkeypatch, "Who?\n/usage\n")[1]
-    assert " · cost unknown; for a price list: pip install 'whyloop[prices]'\n" in err
+    assert (
+        ' · cost unknown; for a price list: run pip install ".[prices]" in the checkout of whyloop\n' in err
+    )
 
 
 def test_undo_goes_back_before_the_last_question_and_keeps_it_elsewhere(

@@ -32,7 +32,7 @@ from whyloop.stores.records import Lease, RequestKey, Summary
 from whyloop.values.state import AgentStatus
 from whyloop.wire.journal import Entry
 
-psycopg = pytest.importorskip("psycopg", reason='these tests need a driver: pip install "whyloop[postgres]"')
+psycopg = pytest.importorskip("psycopg", reason='these tests need a driver: pip install ".[postgres]"')
 
 pytestmark = pytest.mark.slow
 

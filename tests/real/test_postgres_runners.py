@@ -21,8 +21,8 @@ from whyloop.stores.records import Lease, Summary
 from whyloop.values.state import AgentStatus
 from whyloop.wire.journal import Entry
 
-psycopg = pytest.importorskip("psycopg", reason='these tests need a driver: pip install "whyloop[postgres]"')
-pytest.importorskip("psycopg_pool", reason='these tests need a pool: pip install "whyloop[postgres]"')
+psycopg = pytest.importorskip("psycopg", reason='these tests need a driver: pip install ".[postgres]"')
+pytest.importorskip("psycopg_pool", reason='these tests need a pool: pip install ".[postgres]"')
 
 from whyloop.stores.postgres import PostgresStore  # noqa: E402
 

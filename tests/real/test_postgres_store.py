@@ -30,8 +30,8 @@ from whyloop.testing.store_conformance import CHECKS
 from whyloop.values.state import AgentStatus
 from whyloop.wire.journal import Checkpoint, Entry
 
-psycopg = pytest.importorskip("psycopg", reason='these tests need a driver: pip install "whyloop[postgres]"')
-pytest.importorskip("psycopg_pool", reason='these tests need a pool: pip install "whyloop[postgres]"')
+psycopg = pytest.importorskip("psycopg", reason='these tests need a driver: pip install ".[postgres]"')
+pytest.importorskip("psycopg_pool", reason='these tests need a pool: pip install ".[postgres]"')
 
 from whyloop.stores.postgres import (  # noqa: E402
     SLICE,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("temporalio", reason='these tests need Temporal\'s SDK: pip install "whyloop[temporal]"')
+pytest.importorskip("temporalio", reason='these tests need Temporal\'s SDK: pip install ".[temporal]"')
 
 from temporalio.api.common.v1 import Payload
 

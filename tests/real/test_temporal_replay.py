@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("temporalio", reason='these tests need Temporal\'s SDK: pip install "whyloop[temporal]"')
+pytest.importorskip("temporalio", reason='these tests need Temporal\'s SDK: pip install ".[temporal]"')
 
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer

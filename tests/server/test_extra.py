@@ -17,7 +17,7 @@ def test_without_starlette_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     for name in [name for name in sys.modules if name.startswith(("starlette.", "whyloop.server."))]:
         monkeypatch.delitem(sys.modules, name)
     module = importlib.import_module("whyloop.server")
-    with pytest.raises(ConfigurationError, match=r'pip install "whyloop\[server\]"'):
+    with pytest.raises(ConfigurationError, match=r'pip install "\.\[server\]"'):
         module.AgentServer
     with pytest.raises(ConfigurationError, match="Starlette"):
         importlib.import_module("whyloop.server.app")
@@ -33,7 +33,7 @@ def test_without_starlette_everything_else_can_be_imported() -> None:
         "except whyloop.errors.ConfigurationError as error:\n"
         "    print(error)\n"
     )
-    assert 'pip install "whyloop[server]"' in in_a_new_interpreter(f"import whyloop.errors\n{code}").stdout
+    assert 'pip install ".[server]"' in in_a_new_interpreter(f"import whyloop.errors\n{code}").stdout
 
 
 @pytest.mark.parametrize(

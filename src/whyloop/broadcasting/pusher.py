@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from whyloop.broadcasting.delivery import ABOUT_THE_CONTENT, Delivery
 from whyloop.broadcasting.transports import Envelope
-from whyloop.errors import BroadcastError, ConfigurationError
+from whyloop.errors import BroadcastError, ConfigurationError, how_to_install
 from whyloop.logger import log_line
 from whyloop.values.credentials import REMOVED
 from whyloop.values.text import shortened
@@ -27,7 +27,7 @@ try:
     import aiohttp
 except ImportError as error:
     raise ConfigurationError(
-        f"sending to a Pusher server needs an HTTP client: pip install 'whyloop[pusher]' ({error})"
+        f"sending to a Pusher server needs an HTTP client: {how_to_install('pusher')} ({error})"
     ) from None
 
 MAX_EVENTS = 10  # The maximum in one request, by the protocol.

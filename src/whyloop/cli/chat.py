@@ -34,7 +34,7 @@ from whyloop.cli.runs import (
 )
 from whyloop.cli.store_access import find_session, open_named_store
 from whyloop.cli.terminal import EXIT_CODES, CommandError, Prompt, can_draw, terminal, write_error
-from whyloop.errors import ConfigurationError, NotResumableError, WhyloopError
+from whyloop.errors import ConfigurationError, NotResumableError, WhyloopError, how_to_install
 from whyloop.loop.agent import Agent
 from whyloop.loop.executions import refuse_edit
 from whyloop.loop.setup import Handler
@@ -314,7 +314,7 @@ class Chat:
         self._note(f"  last question  {_execution_text(state)}")
         used = f"{counted(state.step_count, 'step')} · {_usage_text(state.usage)}"
         if state.usage.is_unpriced:
-            hint = "" if prices.is_installed() else "; for a price list: pip install 'whyloop[prices]'"
+            hint = "" if prices.is_installed() else f"; for a price list: {how_to_install('prices')}"
             used += f" · cost unknown{hint}"
         self._note(f"  session        {used}")
 

@@ -25,6 +25,7 @@ from whyloop.errors import (
     SessionRunningError,
     StoreUnavailableError,
     WhyloopError,
+    how_to_install,
 )
 from whyloop.events import AgentEvent
 from whyloop.loop.agent import Agent
@@ -91,7 +92,7 @@ def _unusable_namespace(client: Client, error: RPCError) -> CommandError:
 def refuse_missing_sdk() -> None:
     """Refuse `--temporal` without Temporal's SDK."""
     if find_spec("temporalio") is None:
-        raise ConfigurationError('--temporal needs Temporal\'s SDK: pip install "whyloop[temporal]"')
+        raise ConfigurationError(f"--temporal needs Temporal's SDK: {how_to_install('temporal')}")
 
 
 # Workers

@@ -24,7 +24,7 @@ from whyloop.cli.agents import (
 )
 from whyloop.cli.command import MODEL_VARIABLE, TEMPORAL_WORKER, TOKEN_VARIABLE
 from whyloop.cli.terminal import USAGE_ERROR, CommandError, write_error
-from whyloop.errors import ConfigurationError
+from whyloop.errors import ConfigurationError, how_to_install
 from whyloop.events import (
     AgentEvent,
     AgentExecutionFailed,
@@ -134,9 +134,7 @@ def _uvicorn() -> Any:
     try:
         import uvicorn
     except ImportError as error:
-        raise ConfigurationError(
-            f'the server needs an extra: pip install "whyloop[server]" ({error})'
-        ) from None
+        raise ConfigurationError(f"the server needs an extra: {how_to_install('server')} ({error})") from None
     return uvicorn
 
 

@@ -26,7 +26,13 @@ from whyloop.cli.terminal import (
     write_json,
     write_lines,
 )
-from whyloop.errors import ConfigurationError, SessionExistsError, SnapshotError, WorkflowOpenError
+from whyloop.errors import (
+    ConfigurationError,
+    SessionExistsError,
+    SnapshotError,
+    WorkflowOpenError,
+    how_to_install,
+)
 from whyloop.stores import prune as prune_store
 from whyloop.stores.store import Store
 from whyloop.values.redaction import Redaction
@@ -61,7 +67,7 @@ async def _page_of(store: Store, agent_id: str) -> AsyncIterator[str]:
     try:
         from whyloop.server.details import saved_session
     except ImportError as error:
-        raise CommandError(f'--html needs the server: pip install "whyloop[server]" ({error})') from None
+        raise CommandError(f"--html needs the server: {how_to_install('server')} ({error})") from None
     yield "".join(await saved_session(store, agent_id, Redaction(), store.now())).rstrip()
 
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from whyloop.errors import ConfigurationError
+from whyloop.errors import ConfigurationError, how_to_install
 from whyloop.models.prices import own_price
 from whyloop.models.provider import ProviderApi, Settings, ToolChoice
 from whyloop.values.price import Price
@@ -192,7 +192,7 @@ def load(
         stream: False to receive each answer in one piece. Default: True.
         quirks: More quirks of the host, from `whyloop.models.presets.QUIRKS`. Default: those of its preset.
         prices: The price of the model, or a mapping of prices by model. Default: the list of
-            `whyloop[prices]`.
+            the extra `prices`.
         **extra: More fields for each request, as they are; `tools` are added to those of the agent.
     """
     if name == LOCAL:
@@ -320,7 +320,7 @@ def _http_model() -> type[HttpModel]:
         from whyloop.models.http import HttpModel
     except ImportError as error:
         raise ConfigurationError(
-            f"talking to a real model needs an HTTP client: pip install 'whyloop[models]' ({error})"
+            f"talking to a real model needs an HTTP client: {how_to_install('models')} ({error})"
         ) from None
     return HttpModel
 

@@ -1,6 +1,6 @@
 """Tokens and their cost: the usage that each API reports, and the optional list of genai-prices.
 
-`pip install "whyloop[prices]"` installs the list. It knows the hosts by their addresses, the prices of each
+The extra `prices` installs the list. It knows the hosts by their addresses, the prices of each
 model over time, and what depends on the request: cached input, cache writes, the length of the prompt, the
 service tier. A host or a model that is not in it has no price: its cost is unknown, not zero.
 """

@@ -18,7 +18,7 @@ if not TYPE_CHECKING and find_spec("starlette") is None:
 
 
 def __getattr__(name: str) -> Any:
-    """Load the server on first access, since it needs the extra `whyloop[server]`."""
+    """Load the server on first access, since it needs the extra `server`."""
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module("whyloop.server.app"), name)

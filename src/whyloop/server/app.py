@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
-from whyloop.errors import ConfigurationError
+from whyloop.errors import ConfigurationError, how_to_install
 
 try:
     from starlette.exceptions import HTTPException
@@ -18,7 +18,7 @@ try:
     from starlette.types import Receive, Scope as AsgiScope, Send
     from starlette.websockets import WebSocket
 except ImportError as error:
-    raise ConfigurationError(f'the server needs Starlette: pip install "whyloop[server]" ({error})') from None
+    raise ConfigurationError(f"the server needs Starlette: {how_to_install('server')} ({error})") from None
 
 from whyloop.broadcasting.feed import EventFeed
 from whyloop.broadcasting.transports import (

@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from whyloop.errors import ConfigurationError, StoreError, StoreUnavailableError
+from whyloop.errors import ConfigurationError, StoreError, StoreUnavailableError, how_to_install
 from whyloop.logger import Logger
 from whyloop.stores.live import ChunkReceiver, Deliver
 from whyloop.stores.records import Chunk
@@ -26,7 +26,7 @@ try:
     from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 except ImportError as error:
     raise ConfigurationError(
-        f'a PostgreSQL store needs a driver: pip install "whyloop[postgres]" ({error})'
+        f"a PostgreSQL store needs a driver: {how_to_install('postgres')} ({error})"
     ) from None
 
 

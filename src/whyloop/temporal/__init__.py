@@ -6,7 +6,7 @@ import importlib
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from whyloop.errors import ConfigurationError
+from whyloop.errors import ConfigurationError, how_to_install
 
 if TYPE_CHECKING:
     from whyloop.temporal.encryption import EncryptionCodec as EncryptionCodec
@@ -42,7 +42,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load a name when it is asked for, since it needs the extra `whyloop[temporal]`."""
+    """Load a name when it is asked for, since it needs the extra `temporal`."""
     is_installed = find_spec("temporalio") is not None
     if name == "__all__":
         return sorted(_MODULES) if is_installed else []  # A `*` imports what can be used here.
@@ -50,6 +50,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if not is_installed:
         raise ConfigurationError(
-            f'whyloop.temporal.{name} needs Temporal\'s SDK: pip install "whyloop[temporal]"'
+            f"whyloop.temporal.{name} needs Temporal's SDK: {how_to_install('temporal')}"
         )
     return getattr(importlib.import_module(f"whyloop.temporal.{_MODULES[name]}"), name)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from whyloop.errors import ConfigurationError
+from whyloop.errors import ConfigurationError, how_to_install
 from whyloop.events import AgentEvent, AgentExecutionStarted
 from whyloop.values.model import Usage
 from whyloop.values.redaction import DEFAULT_REDACTION, Redaction
@@ -309,7 +309,7 @@ def _package() -> Any:
         return importlib.import_module("ag_ui.core")
     except ImportError as error:
         raise ConfigurationError(
-            f"AG-UI events need their package: pip install 'whyloop[ag-ui]' ({error})"
+            f"AG-UI events need their package: {how_to_install('ag-ui')} ({error})"
         ) from None
 
 
