@@ -55,6 +55,14 @@ def bank(tmp_path: Path) -> None:
     (tmp_path / "bank.py").write_text(BANK, encoding="utf-8")
 
 
+@pytest.mark.parametrize("options", [[], ["--deps", "bank:broken"]])
+def test_a_run_that_is_refused_prints_no_id_of_a_session(capsys: Capsys, options: list[str]) -> None:
+    code, _, err = run(capsys, "run", "go", "--agent", "bank:agent", "--store", "whyloop.db", *options)
+    assert code == 2
+    assert "session " not in err.split("whyloop run:", maxsplit=1)[0]
+    assert not in_store(lambda store: store.sessions()).sessions
+
+
 def test_a_run_that_is_not_recorded_has_deps(capsys: Capsys) -> None:
     code, out, _ = run(capsys, "run", "go", "--agent", "bank:agent", "--deps", "bank:anns")
     assert (code, out) == (0, "done\n")

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from whyloop.cli.agents import agent_options, agent_or_name, error_policy_of, find_deps, introduction
@@ -28,7 +29,7 @@ from whyloop.cli.terminal import (
     write_json,
 )
 from whyloop.errors import ConfigurationError, NotResumableError, WhyloopError
-from whyloop.events import AgentEvent, AgentStepCompleted, StreamChunkReceived
+from whyloop.events import AgentEvent, AgentExecutionStarted, AgentStepCompleted, StreamChunkReceived
 from whyloop.loop.agent import Agent
 from whyloop.rules.classification import error_text
 from whyloop.sessions.session import MakeDeps, Session, deps_for
@@ -182,7 +183,11 @@ async def _run_session(
         session, runner = await open_session(store, agent, args, agent_id, metadata)
         named = typed or short_id(session.agent_id)
         if typed is None and not args.quiet:
-            write_error(f"session {printable(session.agent_id)}")
+            # On Temporal the request waits for a worker, under this id.
+            if isinstance(runner, Agent):
+                runner.subscribe(partial(_print_id, session.agent_id))
+            else:
+                write_error(f"session {printable(session.agent_id)}")
         options = agent_options(args)
         try:
             return await _show_run(
@@ -192,6 +197,12 @@ async def _run_session(
             if typed is None:
                 await withdraw(session)
             raise
+
+
+def _print_id(agent_id: str, event: AgentEvent) -> None:
+    """Print the id of a new session when its run has begun; a run that is refused leaves no session."""
+    if isinstance(event, AgentExecutionStarted):
+        write_error(f"session {printable(agent_id)}")
 
 
 async def withdraw(session: AnySession) -> bool:
