@@ -1,7 +1,7 @@
 /** What people do to a session: each asks for a confirmation that says what will happen. */
 
 import { computed, signal, type Signal } from "@preact/signals";
-import { own, post, sessionPath, type NextAction, type Server, type SessionState } from "./api";
+import { may, own, post, sessionPath, type Info, type NextAction, type Server, type SessionState } from "./api";
 import { confirm } from "./dialogs";
 import { counted, duration, money } from "./format";
 import { go, sessionLink } from "./routes";
@@ -9,13 +9,23 @@ import { go, sessionLink } from "./routes";
 /** The session that an action is about. */
 export interface Target {
     id: string;
-    /** False if the server runs no agent: then decisions are recorded, and another process continues. */
+    /** False if the reader cannot run it: then decisions are recorded, and another process continues. */
     canRun: boolean;
     server?: Server;
     /** The name of the reader; absent if the server does not know it. */
     user?: string | null;
     /** Called after the action, also if it failed: another client may have been faster. */
     done?: () => void;
+}
+
+/** Return whether the reader may run sessions, and the server can. */
+export function canRun(info: Info | null): boolean {
+    return may(info, "send") && info?.can_run !== false;
+}
+
+/** Return whether the reader may take an action that continues a run. */
+export function mayTake(info: Info | null, action: NextAction): boolean {
+    return canRun(info) && (action.kind !== "grant" || may(info, "manage"));
 }
 
 /** Send an action. */

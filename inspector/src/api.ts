@@ -278,14 +278,20 @@ export interface Survey {
   problems: number;
 }
 
+export type Right = "send" | "decide" | "inspect" | "manage";
+
 export interface Info {
   version: string;
   store: string;
   can_run: boolean;
-  read_only: boolean;
-  /** False if other people answer questions and grant more. */
-  may_decide?: boolean;
+  /** The rights of the reader. */
+  may: readonly Right[];
   user: string | null;
+}
+
+/** Return whether the reader has a right, as far as it is known yet: the server refuses what is not allowed. */
+export function may(info: Info | null, right: Right): boolean {
+  return info === null || info.may.includes(right);
 }
 
 /** A refusal of the server, or a lost connection (status 0). */

@@ -1,7 +1,7 @@
 /** The approvals inbox: the questions of all sessions, and the dialogs that answer them. */
 
-import type { Target } from "./actions";
-import type { Info, Question } from "./api";
+import { canRun, type Target } from "./actions";
+import { may, type Info, type Question } from "./api";
 import { Age } from "./clock";
 import { approve, deny, edit } from "./decisions";
 import { count, counted, moment, shortId } from "./format";
@@ -35,9 +35,7 @@ export function Approvals({ info }: { info: Info | null }) {
 
 /** Say why the reader may not decide; null if they may. */
 function whyNot(info: Info | null): string | null {
-  if (info?.read_only) return "This page is read-only: nothing can be decided here.";
-  if (info?.may_decide === false) return "Other people decide here: you may look, and not answer.";
-  return null;
+  return may(info, "decide") ? null : "Other people decide here: you may look, and not answer.";
 }
 
 function headline(shown: number, total: number): string {
@@ -183,7 +181,7 @@ function summaryOf({ tool, args_summary, question }: Question): string {
 function answerOf(question: Question, info: Info | null): (dialog: typeof approve) => void {
   const { agent_id, id } = question;
   const done = (): void => void readQuestions();
-  const target: Target = { id: agent_id, canRun: info?.can_run ?? true, user: info?.user ?? null, done };
+  const target: Target = { id: agent_id, canRun: canRun(info), user: info?.user ?? null, done };
   return (dialog) => {
     const others = questions.peek()?.questions.filter((each) => each.agent_id === agent_id && each.id !== id);
     dialog(target, question, others?.length);

@@ -3,8 +3,8 @@
 import type { ReadonlySignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { shouldRenderContent, type Drawn, type UiMessage } from "whyloop-ui";
-import type { Target } from "./actions";
-import type { Info, PendingCall, Step } from "./api";
+import { canRun, type Target } from "./actions";
+import { may, type Info, type PendingCall, type Step } from "./api";
 import { CallCard, Waiting, type Decide } from "./call";
 import { counted, duration } from "./format";
 import { approve, deny, edit } from "./decisions";
@@ -237,10 +237,10 @@ function questionOf({ data }: Context, message: UiMessage | null, callId: string
 
 /** Return what a person may decide here; null if nothing. */
 export function decideOf(data: SessionData, info: Info | null): Decide | null {
-  if (info?.read_only || info?.may_decide === false) return null;
+  if (!may(info, "decide")) return null;
   const target: Target = {
     id: data.id,
-    canRun: info?.can_run ?? true,
+    canRun: canRun(info),
     server: data.server,
     user: info?.user ?? null,
     done: () => void data.read(),

@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { isRunning } from "whyloop-ui";
 import { stop } from "./actions";
-import { post, sessionPath, type Info } from "./api";
+import { may, post, sessionPath, type Info } from "./api";
 import type { SessionData } from "./session_data";
 
 export function Compose({ data, info, onSend }: { data: SessionData; info: Info | null; onSend: () => void }) {
@@ -49,7 +49,7 @@ export function Compose({ data, info, onSend }: { data: SessionData; info: Info 
         onInput={({ currentTarget }) => ((text.value = currentTarget.value), (problem.value = ""))}
         onKeyDown={typed}
       />
-      {runs && !info?.read_only ? (
+      {runs && may(info, "send") ? (
         <button
           type="button"
           class="button"
@@ -69,7 +69,7 @@ export function Compose({ data, info, onSend }: { data: SessionData; info: Info 
 
 /** Return why no question can be asked now; "" if one can. */
 function reasonAgainst(data: SessionData, info: Info | null): string {
-  if (info?.read_only) return "You may read here, and change nothing";
+  if (!may(info, "send")) return "You may read here, and not ask";
   if (info && !info.can_run) return "This server runs no agent";
   if (isRunning(data.view.value)) return data.isStopping.value ? "Stopping…" : "The agent is working";
   if (data.state.value?.pending_calls.length) return "Waits for a decision";

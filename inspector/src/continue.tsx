@@ -1,7 +1,7 @@
 /** What would let a session continue, and the buttons that do it. */
 
-import { fork, resume, resumeText, stop, type Target } from "./actions";
-import { authorization, sessionPath, token, type Info, type Limit, type NextAction } from "./api";
+import { canRun, fork, mayTake, resume, resumeText, stop, type Target } from "./actions";
+import { authorization, may, sessionPath, token, type Info, type Limit, type NextAction } from "./api";
 import { approve, deny, edit } from "./decisions";
 import type { Evidence } from "./evidence";
 import { counted } from "./format";
@@ -11,11 +11,10 @@ export function Continue({ evidence, info }: { evidence: Evidence; info: Info | 
     const { data } = evidence;
     const state = data.state.value!;
     const trace = data.trace.value!;
-    const canWrite = !info?.read_only;
-    const canRun = canWrite && info?.can_run !== false;
+    const runs = canRun(info);
     const target: Target = {
         id: data.id,
-        canRun,
+        canRun: runs,
         server: data.server,
         user: info?.user ?? null,
         done: () => void data.read(),
@@ -48,14 +47,14 @@ export function Continue({ evidence, info }: { evidence: Evidence; info: Info | 
             </header>
             <p>
                 <Explanation evidence={evidence} isRunning={isRunning} />
-                {!canRun && " "}
-                {!canRun && (canWrite ? "This server runs no agent." : "This page is read-only.")}
+                {!runs && " "}
+                {!runs && (may(info, "send") ? "This server runs no agent." : "You may look here, and run nothing.")}
             </p>
             <div class="actions">
-                {question && canWrite && (
+                {question && may(info, "decide") && (
                     <>
                         <button class="button primary" onClick={() => approve(target, question, others)}>
-                            {others || !canRun ? "Approve" : "Approve and resume"}
+                            {others || !runs ? "Approve" : "Approve and resume"}
                         </button>
                         {question.arguments && (
                             <button class="button" onClick={() => edit(target, question, others)}>
@@ -67,7 +66,7 @@ export function Continue({ evidence, info }: { evidence: Evidence; info: Info | 
                         </button>
                     </>
                 )}
-                {!question && isRunning && canWrite && (
+                {!question && isRunning && may(info, "send") && (
                     <button
                         class="button primary"
                         disabled={data.isStopping.value}
@@ -76,17 +75,17 @@ export function Continue({ evidence, info }: { evidence: Evidence; info: Info | 
                         {data.isStopping.value ? "Stopping" : "Stop"}
                     </button>
                 )}
-                {!question && !isRunning && next && canRun && (
+                {!question && !isRunning && next && mayTake(info, next) && (
                     <button class="button primary" onClick={() => resume(target, next)}>
                         {resumeText(next)}
                     </button>
                 )}
-                {(trace.status === "completed" || isNew) && canRun && (
+                {(trace.status === "completed" || isNew) && runs && (
                     <button class="button primary" onClick={() => askNext(data.id)}>
                         {isNew ? "Ask a question" : "Ask the next question"}
                     </button>
                 )}
-                {last && canWrite && (
+                {last && may(info, "manage") && (
                     <button class="button" onClick={() => fork(target, last.index, last.index)}>
                         Fork from step {last.index}
                     </button>

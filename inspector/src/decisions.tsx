@@ -104,7 +104,7 @@ function resumes(target: Target, others: number): boolean {
 
 function afterwards(target: Target, others: number): string {
   if (others) return `The session waits for ${counted(others, "other decision")} before it continues.`;
-  return target.canRun ? "Then the run continues." : "This server runs no agent, so the run continues elsewhere.";
+  return target.canRun ? "Then the run continues." : "Nothing runs from here, so the run continues elsewhere.";
 }
 
 /** What is wrong with the arguments, as they are typed. */

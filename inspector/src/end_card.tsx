@@ -1,7 +1,7 @@
 /** The end of a conversation: why the run is where it is, and the button that continues it. */
 
 import { isRunning } from "whyloop-ui";
-import { resume, resumeText, type Target } from "./actions";
+import { canRun, mayTake, resume, resumeText, type Target } from "./actions";
 import type { Info, NextAction, PendingCall, Status, Trace } from "./api";
 import { decideOf } from "./blocks";
 import { voteOf, type Vote } from "./format";
@@ -73,7 +73,6 @@ function Continue({ data, info, actions }: { data: SessionData; info: Info | nul
   const questions = data.state.value?.pending_calls ?? [];
   if (questions.length || !action) return <OnlyQuestion data={data} info={info} questions={questions} />;
   const others = actions.filter(({ kind }) => kind === "change_policy" || kind === "change_rule");
-  const isPossible = info === null || (info.can_run && !info.read_only);
   const target: Target = { id: data.id, canRun: true, server: data.server, done: () => void data.read() };
   return (
     <>
@@ -87,7 +86,7 @@ function Continue({ data, info, actions }: { data: SessionData; info: Info | nul
           )}
         </p>
       ))}
-      {isPossible && (
+      {mayTake(info, action) && (
         <button type="button" class="button small primary" onClick={() => resume(target, action)}>
           {resumeText(action)}
         </button>
@@ -109,7 +108,7 @@ function OnlyQuestion({
   const decide = decideOf(data, info);
   const [question] = questions;
   if (!question || questions.length > 1 || !decide) return null;
-  const text = info === null || info.can_run ? "Approve and resume" : "Approve";
+  const text = canRun(info) ? "Approve and resume" : "Approve";
   return (
     <button type="button" class="button small primary" onClick={() => decide.approve(question)}>
       {text}

@@ -5,7 +5,7 @@ import "./styles/saved.css";
 import { signal } from "@preact/signals";
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
-import { get, refused, setToken, type Info } from "./api";
+import { get, may, refused, setToken, type Info } from "./api";
 import { Approvals } from "./approvals";
 import { ChatPage } from "./chat_page";
 import { Compare } from "./compare";
@@ -89,7 +89,7 @@ function TopBar() {
         <nav aria-label="Pages">
           {link("Sessions", "#/sessions", ["sessions", "session"])}
           {link("Approvals", "#/approvals", ["approvals"], waiting.value)}
-          {link("Compare", "#/compare", ["compare"])}
+          {may(info.value, "inspect") && link("Compare", "#/compare", ["compare"])}
         </nav>
       )}
       <span class="space" />

@@ -3,6 +3,7 @@
 import { effect, useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useMemo } from "preact/hooks";
 import type { Info } from "./api";
+import { ChatView } from "./chat_page";
 import { Conversation } from "./conversation";
 import { Evidence } from "./evidence";
 import { Ledger } from "./ledger";
@@ -39,6 +40,12 @@ export function SessionPage({ id, step, info }: { id: string; step: number | nul
     }, [step, data.steps.value.length > 0]);
     const stage = useStages(data.trace.value !== null);
     const error = data.error.value;
+    if (!data.mayInspect.value)
+        return (
+            <div class="chat-page">
+                <ChatView data={data} info={info} />
+            </div>
+        );
     if (!data.trace.value)
         return error ? <Missing id={id} message={error.message} status={error.status} /> : <Loading />;
     return (

@@ -4,7 +4,7 @@ import { batch, computed, signal } from "@preact/signals";
 import { isRunning, viewOf, type UiMessage, type View } from "whyloop-ui";
 import { followSession, type FollowedSession, type FollowOptions } from "whyloop-ui/session";
 import {
-  ApiError, get, own, sessionPath, type Execution, type Limit, type SessionState, type Step, type Trace, type WhatIf,
+  ApiError, get, own, sessionPath, type Execution, type Limit, type NextAction, type SessionState, type Step, type Trace, type WhatIf,
 } from "./api";
 import { OlderMessages } from "./older_messages";
 import { saved } from "./saved";
@@ -35,6 +35,8 @@ export class SessionData {
   readonly trouble = signal("");
   /** True from a request to stop until the run has ended. */
   readonly isStopping = signal(false);
+  /** False for a reader of the conversation alone; then the trace has only what the list of sessions has. */
+  readonly mayInspect = signal(true);
   /** Why the session cannot be shown; null if it can. */
   readonly error = signal<ApiError | null>(null);
   /** The step under the pointer, by its index: it is marked in the ledger, the timeline and the conversation. */
@@ -128,8 +130,7 @@ export class SessionData {
       // The last known step may have got its outcome since.
       let known = this.steps.peek().slice(0, -1);
       for (let after: number | null = known.length; after !== null; ) {
-        const query = { brief: true, after, limit: PAGE };
-        const page: Trace = await get<Trace>(`${sessionPath(this.id)}/trace`, query, aborted, this.server);
+        const page = await this.#readTrace(state, after);
         known = [...known, ...page.steps];
         batch(() => {
           this.state.value = state;
@@ -142,6 +143,19 @@ export class SessionData {
     } catch (cause) {
       if (!aborted.aborted) this.error.value = cause as ApiError;
     }
+  }
+
+  /** Return a page of the trace; of one that the reader may not inspect, what its session says. */
+  async #readTrace(state: SessionState, after: number): Promise<Trace> {
+    const query = { brief: true, after, limit: PAGE };
+    try {
+      if (this.mayInspect.peek())
+        return await get<Trace>(`${sessionPath(this.id)}/trace`, query, this.#closing.signal, this.server);
+    } catch (cause) {
+      if ((cause as ApiError).type !== "missing_right") throw cause;
+      this.mayInspect.value = false;
+    }
+    return traceOf(state);
   }
 
   /**
@@ -174,6 +188,19 @@ function withQuestions(state: SessionState): SessionState {
     question.tool_call_id === "" ? { ...question, tool: null, tool_call_id: null, arguments: null } : question,
   );
   return { ...state, pending_calls: questions };
+}
+
+/** Return a trace without steps, from what every reader of a session knows. */
+function traceOf({ session }: SessionState): Trace {
+  const { agent_id, agent, status, stop_reason, resolved_by, reason } = session;
+  const resume: NextAction = { kind: "resume", text: "resume", code: null, question_id: null, grant: null };
+  const isOpen = status === "in_progress" || stop_reason === "user_requested";
+  return {
+    agent_id, agent, status, stop_reason, resolved_by, reason,
+    headline: reason ?? "", explanation: reason ?? "", next_actions: isOpen ? [resume] : [],
+    executions: [], limits: [], rules: [], steps: [], open_step: null, step_count: session.step_count,
+    has_more: false, next: null, usage: null, times: null,
+  } as unknown as Trace;
 }
 
 /** Return what changes with everything that is recorded, and not with text that streams in. */

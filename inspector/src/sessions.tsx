@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { get, type Info, type Stats } from "./api";
+import { get, may, type Info, type Stats } from "./api";
 import { WaitingCard } from "./approvals";
 import { DecidedBy, StopReasons } from "./charts";
 import { count, counted } from "./format";
@@ -61,8 +61,8 @@ export function Sessions({ filters, info }: { filters: Filters; info: Info | nul
       </header>
       <Cards filters={filters} info={info} change={change} />
       <section class="card list" aria-label="List of sessions">
-        <FilterBar filters={filters} change={change} list={list} />
-        {filters.limit && <ListWhatIf filters={filters} change={changeInPlace} />}
+        <FilterBar filters={filters} change={change} list={list} info={info} />
+        {filters.limit && may(info, "inspect") && <ListWhatIf filters={filters} change={changeInPlace} />}
         {problem && <Trouble problem={problem} what="The sessions" retry={() => list.refresh()} clear={clear} />}
         {isEmpty
           ? <NoMatch filters={filters} change={change} />
@@ -78,6 +78,14 @@ function Cards({ filters, info, change }: {
   return (
     <div class="cards">
       <WaitingCard info={info} />
+      {may(info, "inspect") && <Statistics filters={filters} change={change} />}
+    </div>
+  );
+}
+
+function Statistics({ filters, change }: { filters: Filters; change: (changes: Partial<Filters>) => void }) {
+  return (
+    <>
       <section class="card" aria-labelledby="reasons-title">
         <header>
           <h2 id="reasons-title">Stop reasons</h2><span class="quiet small-text">per day, {DAYS} days</span>
@@ -92,7 +100,7 @@ function Cards({ filters, info, change }: {
           />
         )}
       </section>
-    </div>
+    </>
   );
 }
 
@@ -166,8 +174,8 @@ async function loadStats(filters: Filters): Promise<void> {
   }
 }
 
-function FilterBar({ filters, change, list }: {
-  filters: Filters; change: (changes: Partial<Filters>) => void; list: SessionList;
+function FilterBar({ filters, change, list, info }: {
+  filters: Filters; change: (changes: Partial<Filters>) => void; list: SessionList; info: Info | null;
 }) {
   const known = rules.value.map(({ rule }) => rule);
   const rule = filters.resolved_by;
@@ -193,7 +201,9 @@ function FilterBar({ filters, change, list }: {
         options={[["", "Any rule"], ...names.map((name): [string, string] => [name, name])]} />
       <Choice label="Time" value={filters.since} choose={(since) => change({ since })} options={TIMES} />
       <MetadataField filters={filters} change={change} list={list} />
-      {!filters.limit && <button class="button" onClick={() => change({ limit: "max_steps" })}>What if …</button>}
+      {!filters.limit && may(info, "inspect") && (
+        <button class="button" onClick={() => change({ limit: "max_steps" })}>What if …</button>
+      )}
     </div>
   );
 }

@@ -198,14 +198,14 @@ async def test_the_number_of_questions_stays_current_on_every_page() -> None:
 
 
 async def test_a_reader_without_rights_sees_no_buttons_and_why() -> None:
-    reader = Access("", read_only=True)
+    reader = Access("", may={"inspect"})
     async with inbox(access=lambda _: reader, public=False) as (_, inspector):
         page = inspector.page
-        await expect(page.get_by_text("This page is read-only")).to_be_visible()
+        await expect(page.get_by_text("Other people decide here")).to_be_visible()
         await expect(page.locator("article.question")).to_have_count(1)
         await expect(page.get_by_role("button", name="Approve")).to_have_count(0)
         await inspector.show("#/sessions")
-        await expect(page.get_by_text("This page is read-only")).to_be_visible()
+        await expect(page.get_by_text("Other people decide here")).to_be_visible()
         await expect(page.get_by_role("button", name="Approve")).to_have_count(0)
 
 

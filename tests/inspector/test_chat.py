@@ -20,6 +20,7 @@ from tests.real.browser import SHARES_BROWSER, open_page
 from tests.server.streams_support import Serving
 from whyloop import Agent, Session, tool
 from whyloop.server import Access, AgentServer
+from whyloop.server.bodies import Right
 from whyloop.stores import MemoryStore
 from whyloop.testing import call
 
@@ -43,14 +44,15 @@ async def refund(order: int) -> str:
 
 
 @asynccontextmanager
-async def shop() -> AsyncIterator[tuple[Inspector, Dictation]]:
+async def shop(*may: Right) -> AsyncIterator[tuple[Inspector, Dictation]]:
     """A page of an application that shows the session `a` of a server that wants a token."""
     told, store = Dictation(), MemoryStore()
     agent = Agent(told.model, [refund])
     await Session.open(store, agent, "a", create=True)
 
     def access(connection: HTTPConnection) -> Access | None:
-        return Access("ann") if connection.headers.get("authorization") == "Bearer secret" else None
+        is_known = connection.headers.get("authorization") == "Bearer secret"
+        return Access("ann", may=may) if is_known else None
 
     server = AgentServer(store, agent, access=access)
     assets = StaticFiles(packages=[("whyloop", "inspector/static")])
@@ -76,7 +78,7 @@ async def ask(inspector: Inspector, question: str) -> None:
 
 
 async def test_a_page_of_another_application_shows_a_session_live() -> None:
-    async with shop() as (inspector, told):
+    async with shop("send", "decide", "inspect") as (inspector, told):
         page: Any = inspector.page
         await ask(inspector, "Refund order 17.")
         await told.write_until(page.locator(".streaming b", has_text="look"), "I **look** ")
@@ -94,7 +96,7 @@ async def test_a_page_of_another_application_shows_a_session_live() -> None:
 
 
 async def test_a_chat_connects_again_and_misses_nothing() -> None:
-    async with shop() as (inspector, told):
+    async with shop("send") as (inspector, told):
         await ask(inspector, "Are you there?")
         await told.write_until(inspector.page.locator(".streaming", has_text="I am"), "I am")
         await inspector.serving.cut_connections()

@@ -115,14 +115,12 @@ async def test_a_client_that_may_only_read_is_offered_nothing() -> None:
     store, agent = await waiting_session()
 
     def access(_: object) -> Access:
-        return Access("ann", read_only=True)
+        return Access("ann", may={"inspect"})
 
     async with inspecting(store, agent, public=False, access=access) as inspector:
         await inspector.show(ROUTE)
         await expect(inspector.page.locator(".call.waiting")).to_be_visible()
-        await expect(
-            inspector.page.get_by_placeholder("You may read here, and change nothing")
-        ).to_be_visible()
+        await expect(inspector.page.get_by_placeholder("You may read here, and not ask")).to_be_visible()
         for name in ("Approve", "Deny", "Edit", "Resume"):
             await expect(conversation(inspector).get_by_role("button", name=name)).to_have_count(0)
 

@@ -228,11 +228,11 @@ async def test_a_fork_is_a_new_session_with_the_history_up_to_the_step() -> None
 
 
 async def test_a_read_only_page_offers_no_change() -> None:
-    read_only: dict[str, Any] = {"public": False, "access": lambda _: Access("", read_only=True)}
+    read_only: dict[str, Any] = {"public": False, "access": lambda _: Access("", may={"inspect"})}
     state = await record([turn(1, "a")], agent_id="a", max_steps=1)
     async with inspecting(await stored(state), **read_only) as inspector:
         await inspector.show("#/s/a")
-        await expect(inspector.page.get_by_text("This page is read-only.")).to_be_visible()
+        await expect(inspector.page.get_by_text("You may look here, and run nothing.")).to_be_visible()
         await expect(verdict(inspector).get_by_role("button")).to_have_count(0)
         await expect(verdict(inspector).get_by_role("link", name="Save as HTML")).to_have_count(1)
 

@@ -24,6 +24,7 @@ from tests.inspector.runs import answer, move, record
 from tests.inspector.support import Inspector, inspecting
 from tests.real.browser import SHARES_BROWSER
 from whyloop.server import Access
+from whyloop.server.bodies import RIGHTS
 from whyloop.stores import Entry, MemoryStore
 from whyloop.testing import call
 from whyloop.tools.tool import Tool
@@ -199,7 +200,11 @@ async def test_each_error_says_what_to_do() -> None:
 
 async def test_a_refused_client_is_asked_for_the_token() -> None:
     def access(connection: Any) -> Access | None:
-        return Access("") if connection.headers.get("authorization") == "Bearer open-sesame" else None
+        return (
+            Access("", may=RIGHTS)
+            if connection.headers.get("authorization") == "Bearer open-sesame"
+            else None
+        )
 
     async with listing_with_access(access) as inspector:
         page = inspector.page

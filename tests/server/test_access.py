@@ -11,6 +11,7 @@ from starlette.requests import HTTPConnection
 
 from tests.server.support import EVERY, Client, Lab, agent_with
 from whyloop.server import Access
+from whyloop.server.bodies import RIGHTS
 from whyloop.stores import Entry, MemoryStore, Store
 from whyloop.stores.records import Stored
 from whyloop.testing import Reply, call
@@ -21,7 +22,7 @@ ANN, BOB = {"x-user": "ann"}, {"x-user": "bob"}
 
 def user(connection: HTTPConnection) -> Access | None:
     name = connection.headers.get("x-user")
-    return None if name is None else Access(name, {"user": name})
+    return None if name is None else Access(name, {"user": name}, RIGHTS)
 
 
 async def later(connection: HTTPConnection) -> Access | None:
@@ -289,7 +290,7 @@ async def test_a_session_that_gets_the_id_of_a_deleted_one_is_never_shown_to_its
     for number in range(1, 100):
         store = Replacing(others)
         await store.import_lines(own)
-        lab = Lab(store, agent_with(), access=lambda _: Access("ann", within={"user": "ann"}))
+        lab = Lab(store, agent_with(), access=lambda _: Access("ann", {"user": "ann"}, RIGHTS))
         store.left = number
         until = (b'"paused"', b"event: ended") if headers else None
         found = await lab.client.call("GET", path, query=query, headers=headers, until=until)

@@ -236,7 +236,9 @@ async def test_a_decision_is_recorded_under_the_user_that_the_server_knows(store
     lab = Lab(
         store,
         agent_with(call("pay", {"amount": 7}), "ok"),
-        access=lambda connection: Access(connection.headers.get("x-user", "bob")),
+        access=lambda connection: Access(
+            connection.headers.get("x-user", "bob"), may={"send", "decide", "inspect"}
+        ),
     )
     path, [pending] = await waiting(lab)
     sent = {"question_id": pending["id"], "by": "somebody important"}
@@ -253,7 +255,7 @@ async def test_a_person_without_a_name_decides_nothing(
     agent = agent_with(call("pay", {"amount": 7}), "ok")
     lab = Lab(store, agent)
     path, [pending] = await waiting(lab)
-    nameless = Lab(store, agent, access=lambda _: Access(name))
+    nameless = Lab(store, agent, access=lambda _: Access(name, may={"send", "decide", "inspect"}))
     answer = await nameless.post(f"{path}/approve", {"question_id": pending["id"]})
     assert (answer.status, answer.error) == (500, "internal")
     assert "use a string for user" in caplog.text

@@ -13,6 +13,7 @@ from tests.server.support import Answer, Beside, Json, Lab, agent_with, path_of
 from whyloop import Agent, AgentState, Session, tool
 from whyloop.errors import KeyUsedError
 from whyloop.server import Access, requests
+from whyloop.server.bodies import RIGHTS
 from whyloop.stores import MemoryStore, SqliteStore, Store
 from whyloop.stores.records import RequestKey
 from whyloop.testing import call
@@ -97,7 +98,7 @@ async def test_a_session_is_created_once(store: Store, agent_id: str | None) -> 
 
 
 async def test_the_key_of_one_client_does_not_find_the_session_of_another(store: Store) -> None:
-    lab = Lab(store, agent_with(), access=lambda each: Access("x", {"user": each.headers["x-user"]}))
+    lab = Lab(store, agent_with(), access=lambda each: Access("x", {"user": each.headers["x-user"]}, RIGHTS))
     made = [
         await lab.post("/sessions", {}, headers={**under("k1"), "x-user": user}) for user in ("ann", "bob")
     ]

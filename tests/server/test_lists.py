@@ -30,7 +30,7 @@ NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
 
 def as_ann(_: object) -> Access:
-    return Access("ann", within={"user": "ann"})
+    return Access("ann", {"user": "ann"}, {"inspect"})
 
 
 def ended(agent_id: str, reason: StopReason, rule: str, days: float = 0, **fields: Any) -> Summary:
@@ -236,13 +236,12 @@ async def test_a_server_says_what_it_is_and_what_a_client_may_do(tmp_path: Any) 
             "version": whyloop.__version__,
             "store": "shop.db",
             "can_run": False,
-            "read_only": False,
-            "may_decide": True,
+            "may": ["send", "decide", "inspect", "manage"],
             "user": None,
         }
-    lab = Lab(MemoryStore(), agent_with("hi"), access=lambda _: Access("ann", read_only=True))
+    lab = Lab(MemoryStore(), agent_with("hi"), access=lambda _: Access("ann", may={"inspect", "decide"}))
     found = (await lab.get("/info")).json
-    assert (found["user"], found["read_only"], found["may_decide"]) == ("ann", True, False)
+    assert (found["user"], found["may"]) == ("ann", ["decide", "inspect"])
     assert (found["store"], found["can_run"]) == ("memory", True)
 
 
@@ -281,7 +280,7 @@ async def test_metrics_count_the_runs_of_this_process(store: Store) -> None:
 async def test_metrics_count_nothing_of_sessions_that_a_client_may_not_see(store: Store) -> None:
     def access(connection: HTTPConnection) -> Access:
         tenant = connection.headers.get("x-tenant")
-        return Access("", within={"tenant": tenant} if tenant else {})
+        return Access("", {"tenant": tenant} if tenant else {}, {"send", "inspect"})
 
     lab = Lab(store, agent_with("hi"), access=access)
     await lab.asked("a", tenant="one")
@@ -302,7 +301,7 @@ async def test_metrics_name_what_transports_dropped() -> None:
 
 
 async def test_a_read_only_client_can_read(store: Store) -> None:
-    lab = Lab(store, access=lambda _: Access("ann", read_only=True))
+    lab = Lab(store, access=lambda _: Access("ann", may={"inspect"}))
     for path in ("/sessions", "/stats", "/questions", "/info", "/metrics"):
         assert (await lab.get(path)).status == 200, path
 

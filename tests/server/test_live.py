@@ -226,7 +226,7 @@ async def test_invalid_sessions_and_cursors_are_refused(store: Store) -> None:
 async def test_a_client_sees_only_its_own_sessions(store: Store) -> None:
     def access(connection: Any) -> Access | None:
         user = connection.headers.get("x-user")
-        return Access(user, {"user": user}, read_only=True) if user else None
+        return Access(user, {"user": user}, may=()) if user else None
 
     owner = Lab(store, timed("one", "two", "three"))
     await owner.asked("hers", user="ann")

@@ -241,7 +241,9 @@ async def test_whom_the_app_knows_sees_their_own_and_decides_in_their_name() -> 
     lab = lab_with(
         call("pay", {"amount": 7}),
         "done",
-        access=lambda each: Access(each.user.display_name, {"user": each.user.display_name}),
+        access=lambda each: Access(
+            each.user.display_name, {"user": each.user.display_name}, {"send", "decide", "inspect"}
+        ),
     )
     app = Starlette(
         routes=[Mount("/agents", lab.server)],

@@ -218,6 +218,6 @@ async def test_no_detail_has_a_secret_in_it(store: Store) -> None:
 async def test_details_of_a_session_of_another_client_are_not_found(store: Store) -> None:
     owner = Lab(store, agent_with("one"))
     await owner.asked(user="ann")
-    lab = Lab(store, access=lambda _: Access("bob", {"user": "bob"}))
+    lab = Lab(store, access=lambda _: Access("bob", {"user": "bob"}, {"inspect"}))
     for part in ("/steps/1", "/executions", "/snapshot"):
         assert (await lab.get(f"/sessions/a{part}")).status == 404

@@ -291,7 +291,7 @@ async def test_a_survey_is_of_the_newest_sessions_that_match_and_may_be_seen(sto
     assert await surveyed(search="s4") == {"s1", "s4"}
     newest = [each.agent_id for each in (await store.sessions(limit=3)).sessions]
     assert await surveyed(sessions=3) == {"s1"} | {each for each in newest if each != "new"}
-    bob = Lab(store, access=lambda _: Access("bob", {"user": "bob"}, read_only=True))
+    bob = Lab(store, access=lambda _: Access("bob", {"user": "bob"}, {"inspect"}))
     assert await surveyed(bob) == {"s1", "s3"}
     assert await surveyed(bob, metadata=json.dumps({"user": "ann"})) == set()
     assert (await lab.get("/what-if", query={"limit": "hope"})).status == 400

@@ -117,7 +117,7 @@ COMMANDS = (
                 "https://app.example.com; may be repeated",
                 action="append",
             ),
-            flag("--read-only", "let clients read, but not run or decide anything"),
+            flag("--read-only", "let clients inspect sessions, but not run, decide or change anything"),
         ),
         "The server has a web page (the inspector), a JSON API, server-sent events and WebSockets. With an "
         "agent or a model, clients can ask questions, and sessions whose runner died continue automatically. "

@@ -176,8 +176,9 @@ def _access(token: str | None, *, read_only: bool) -> Callable[[HTTPConnection],
     Browsers cannot send headers with an EventSource, so the token may also be in the query.
     """
     from whyloop.server.access import Access
+    from whyloop.server.bodies import RIGHTS
 
-    granted = Access("", read_only=read_only)
+    granted = Access("", may={"inspect"} if read_only else RIGHTS)
 
     def access(connection: HTTPConnection) -> Access | None:
         if token is None:

@@ -11,10 +11,12 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from whyloop.errors import ConfigurationError, SessionNotFoundError
+from whyloop.server.bodies import RIGHTS, Right
 from whyloop.server.requests import BadRequestError, calling_the_app
 from whyloop.stores.records import Summary
 from whyloop.values.encoding import comparable
@@ -24,22 +26,31 @@ Label = str | int | float | bool | None
 
 
 class Access(Struct, frozen=True):
-    """The rights of a client."""
+    """What a client may see and do; without any right it reads its conversations.
+
+    The rights: `send` asks, stops and resumes; `decide` answers the questions of tool calls; `inspect` reads
+    how the agent works, such as requests, traces and snapshots; `manage` forks, deletes and grants.
+    """
 
     user: str
     """The name of the person, under which decisions are recorded."""
     within: Mapping[str, Label] = {}
     """The metadata of all sessions that the client may see; new ones get it."""
-    read_only: bool = False
-    """True if the client may only read."""
-    may_decide: bool = True
-    """False if other people decide about its tool calls and grant more than its limits allow."""
+    may: Collection[Right] = frozenset({"send"})
+    """The rights of the client, of `send`, `decide`, `inspect` and `manage`. Kept as a frozenset."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.user, str) or not isinstance(self.within, Mapping):
             raise ConfigurationError(
                 f"invalid Access {shortened(repr(self), 120)}: use a string for user and a mapping for within"
             )
+        is_list = isinstance(self.may, Collection) and not isinstance(self.may, str)
+        if not is_list or not all(word in RIGHTS for word in self.may):
+            raise ConfigurationError(
+                f"invalid may={shortened(repr(self.may), 80)}: use a set of {', '.join(map(repr, RIGHTS))}, "
+                "or () for a client that only reads its conversations"
+            )
+        force_setattr(self, "may", frozenset(self.may))
 
     def check(self, summary: Summary) -> None:
         """Raise `SessionNotFoundError` for a session that the client may not see.
@@ -50,16 +61,20 @@ class Access(Struct, frozen=True):
         if not self.within.keys() <= summary.metadata.keys() or not agree(summary.metadata, self.within):
             raise SessionNotFoundError(summary.agent_id)
 
-    def check_decision(self) -> None:
-        """Raise 403 for a client that may not decide."""
-        if not self.may_decide:
-            problem = "you may not approve, deny or grant anything: ask a person with that right"
-            raise BadRequestError(problem, 403, "may_not_decide")
+    def require(self, right: Right | None) -> None:
+        """Raise 403 for a client without this right.
+
+        Args:
+            right: The right; None is one that every client has.
+        """
+        if right is not None and right not in self.may:
+            problem = f"you may not do this: it needs the right {right!r}"
+            raise BadRequestError(problem, 403, "missing_right")
 
 
 CheckAccess = Callable[[HTTPConnection], Access | Awaitable[Access | None] | None]
 
-PUBLIC = Access("")
+PUBLIC = Access("", may=RIGHTS)
 """The access of every client on a public server, where clients name the person who decides."""
 
 

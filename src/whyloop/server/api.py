@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from whyloop.broadcasting.feed import EventFeed, FeedItem
 from whyloop.broadcasting.transports import AgentEventEnvelopeAdapter, AuthorizesChannels
 from whyloop.errors import BroadcastError, ConfigurationError, SessionNotFoundError, SessionRunningError
+from whyloop.logger import Logger
 from whyloop.loop.agent import Agent
 from whyloop.loop.executions import refuse_edit, refuse_missing_deps
 from whyloop.server import bodies, inputs
@@ -56,6 +57,8 @@ from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.text import shortened
 from whyloop.wire.view import read_back
 
+_log = Logger("whyloop.server")
+
 ChooseAgent = Callable[[Summary], Agent[Any, Any] | Awaitable[Agent[Any, Any]]]
 
 
@@ -93,6 +96,8 @@ class Api:
         engine: Engine | None,
     ) -> None:
         self.feed = feed
+        standard = feed.config.at_most_standard()
+        self._feed_for_all = feed if feed.config == standard else EventFeed(store, standard)
         self.runs = Runs()
         self._engine = engine
         self._store = store
@@ -109,6 +114,11 @@ class Api:
     async def close(self) -> None:
         """End all streams."""
         await self.feed.close()
+        await self._feed_for_all.close()
+
+    def _feed_of(self, access: Access) -> EventFeed:
+        """Return the feed whose envelopes a client may see."""
+        return self.feed if "inspect" in access.may else self._feed_for_all
 
     def _view(self, reading: Reading, *, is_running: bool | None = None) -> Tagged:
         return state_view(reading, self._redaction, is_running=is_running)
@@ -131,9 +141,9 @@ class Api:
 
     async def get_events(self, call: Call) -> bodies.EventPage:
         query: EventQuery = call.query
-        identity = (await self.check(call)).identity
-        after = await self.feed.cursor(call.agent_id, query.after, identity=identity)
-        page = await self.feed.page(call.agent_id, after, query.limit, identity=identity)
+        feed, identity = self._feed_of(call.access), (await self.check(call)).identity
+        after = await feed.cursor(call.agent_id, query.after, identity=identity)
+        page = await feed.page(call.agent_id, after, query.limit, identity=identity)
         return bodies.EventPage(
             [Raw(item.body.encode()) for item in page.items],
             None if page.cursor is None else str(page.cursor),
@@ -142,9 +152,9 @@ class Api:
 
     async def follow(self, call: Call, after: str | None) -> AsyncGenerator[Sequence[FeedItem], None]:
         """Return the envelopes after a cursor, and then new ones as they arrive."""
-        identity = (await self.check(call)).identity
-        cursor = await self.feed.cursor(call.agent_id, after, identity=identity)
-        return self.feed.follow(call.agent_id, cursor, identity=identity)
+        feed, identity = self._feed_of(call.access), (await self.check(call)).identity
+        cursor = await feed.cursor(call.agent_id, after, identity=identity)
+        return feed.follow(call.agent_id, cursor, identity=identity)
 
     # Creating and deleting
 
@@ -196,6 +206,7 @@ class Api:
     async def delete_session(self, call: Call) -> None:
         with expecting(call.precondition, await self.check(call)) as version:
             await self._store.delete(call.agent_id, expected_version=version)
+        _log.info("session %s was deleted by %s", call.agent_id, call.access.user or UNNAMED_PERSON)
 
     def _new_id(self, call: Call, given: str | None, *origin: str) -> str:
         if given is not None:
@@ -225,10 +236,10 @@ class Api:
             session.precondition = call.precondition
             return await self._start(session, partial(session.resume, grant=grant, key=call.key))
 
-        summary = await self.check(call)
         grant = call.body.grant and Budget(**msgspec.structs.asdict(call.body.grant))
         if grant is not None:
-            call.access.check_decision()
+            call.access.require("manage")
+        summary = await self.check(call)
         try:
             return await self._once(call, work, is_running=True)
         except SessionRunningError:
@@ -285,7 +296,6 @@ class Api:
         agent: Agent[Any, Any] | None = None,
     ) -> Tagged:
         await self.check(call)
-        call.access.check_decision()
         by, question_id = call.access.user or call.body.by or UNNAMED_PERSON, call.body.question_id
 
         def plan(reading: Reading) -> Sequence[AnyTransition]:
@@ -328,6 +338,8 @@ class Api:
 
     async def authorize_channel(self, call: Call) -> bodies.Authorization:
         body: inputs.Subscription = call.body
+        if self.feed is not self._feed_for_all:  # A channel has the envelopes of the server's config.
+            call.access.require("inspect")
         user = {"user_id": call.access.user} if call.access.user else None
         for channels in self._channels:
             # A client that may not see a session gets the same answer as for a channel without a session.

@@ -75,7 +75,7 @@ class AgentServer:
 
     `access` decides about every request, stream and WebSocket: it gets the connection, with everything that
     your middleware added to it, and returns the `Access` of the client, or None for a 401. It may raise
-    Starlette's `HTTPException`. Without it, `public=True` lets every client do everything.
+    Starlette's `HTTPException`. Without it, `public=True` gives every client all rights.
 
     The transports in `also` get the envelopes of what the server runs and records. For a
     `PusherBroadcaster` among them the server has the route that authorizes subscribers of its private
@@ -103,10 +103,11 @@ class AgentServer:
         agent: The agent, or a function from a session's summary to its agent. Default: none, and nothing
             runs.
         deps: A function from a session's summary to the deps for its run. Default: none.
-        config: What envelopes contain. Default: `BroadcastConfig.standard()`.
+        config: What envelopes contain; for clients without the right `inspect`, no more than the
+            default. Default: `BroadcastConfig.standard()`.
         also: More transports for envelopes. Default: none.
         access: A function of the connection that returns an `Access`, or None. Required unless `public`.
-        public: True to let every client do everything. Default: False.
+        public: True to give every client all rights. Default: False.
         origins: Addresses under which the server is reached, and sites whose pages may use it. Default: none
             but its own.
         limits: How much clients may occupy. Default: `Limits()`.
@@ -268,8 +269,7 @@ class AgentServer:
                 raise _not_possible(request.method, ["GET"])
             return answer(_document(self._operations, request.scope.get("root_path", "")))
         operation, found = self._operation(request.method, segments)
-        if access.read_only and operation.is_change:
-            raise BadRequestError("this client may only read", 403, "read_only")
+        access.require(operation.right)
         call = await self._call(request, access, operation, found)
         if operation.has_stream and "text/event-stream" in request.headers.get("accept", ""):
             held.enter_context(self._admission.counted("streams"))
@@ -324,6 +324,7 @@ class AgentServer:
                 operation, found = self._operation("GET", _segments_of(websocket.scope))
                 if not operation.has_socket:
                     raise BadRequestError("this path has no WebSocket: see /openapi.json", 404, "not_found")
+                access.require(operation.right)
                 query = query_of(websocket, operation.query)
                 serve = await self._serving(Call(access, found.get("agent_id", ""), query), operation, held)
             except Exception as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
@@ -12,6 +12,11 @@ from whyloop.values.approval import PendingCall
 from whyloop.values.continuation import StopReason
 from whyloop.values.next_action import NextAction
 from whyloop.values.state import AgentStatus
+
+Right = Literal["send", "decide", "inspect", "manage"]
+
+RIGHTS: tuple[Right, ...] = get_args(Right)
+"""The rights that a client may have; `Operation.right` is the one that an operation needs."""
 
 
 class ChatHistory(Struct, frozen=True):
@@ -128,8 +133,7 @@ class Info(Struct, frozen=True):
     version: Annotated[str, Meta(description="The version of whyloop.")]
     store: Annotated[str, Meta(description="A short name of the store.")]
     can_run: Annotated[bool, Meta(description="False if the server has no agent, and runs nothing.")]
-    read_only: Annotated[bool, Meta(description="True if the client may change nothing.")]
-    may_decide: Annotated[bool, Meta(description="False if other people answer questions and grant.")]
+    may: Annotated[list[Right], Meta(description="The rights of the client.")]
     user: Annotated[str | None, Meta(description="The name of the client, if it has one.")]
 
 
@@ -346,10 +350,10 @@ class Authorization(Struct, frozen=True, omit_defaults=True):
 
 
 PROBLEMS = (
-    *("bad_request", "busy", "conflict", "host", "internal", "key_reused", "may_not_decide"),
+    *("bad_request", "busy", "conflict", "host", "internal", "key_reused", "missing_right"),
     *("no_such_execution", "no_such_step", "no_worker", "not_authenticated", "not_authorized"),
     *("not_decided", "not_found", "not_json", "not_pending", "not_resumable", "nothing_to_judge"),
-    *("origin", "precondition_failed", "read_only", "refused", "session_exists", "session_not_found"),
+    *("origin", "precondition_failed", "refused", "session_exists", "session_not_found"),
     *("session_running", "too_large", "too_slow", "unanswerable", "unavailable", "workflow_open"),
 )
 """The types of problems, as clients find them in `Problem.type`."""

@@ -82,14 +82,13 @@ class ChatApi(InspectionApi):
         call = replace(call, agent_id=body.thread_id, key=None)
         last = body.messages[-1] if body.messages and body.messages[-1].role == "user" else None
         text = "" if last is None else _text_of(last.content)
-        session = await self._open_chat(call)
+        decisions = [_ag_ui_decision(each) for each in body.resume or ()]
+        session = await self._open_chat(call, decisions)
         with ExitStack() as held:
             watcher = self._watch(held, call, session)
             respond = partial(self._respond, held, watcher, stream, ag_ui.sse)
-            if body.resume:
-                return respond(
-                    await self._decide_all(call, session, [_ag_ui_decision(each) for each in body.resume])
-                )
+            if decisions:
+                return respond(await self._decide_all(call, session, decisions))
             if last is not None and not await self._knows(call, session, last.id):
                 return respond(await self._ask(call, session, last.id, text))
             reading = await read_end(session, call.agent_id)
@@ -112,13 +111,13 @@ class ChatApi(InspectionApi):
         body: inputs.Chat = call.body
         last, version = body.messages[-1], call.query.sdk_version
         call = replace(call, agent_id=body.id, key=None)
-        if body.trigger == "regenerate-message":
-            begin = partial(self._decide_all, decisions=[])
-        elif last.role == "user":
+        is_again, is_query = body.trigger == "regenerate-message", last.role == "user"
+        decisions = [] if is_again or is_query else _vercel_decisions(last)
+        if is_query and not is_again:
             begin = partial(self._ask, message_id=last.id, text=_text_of(last.parts))
         else:
-            begin = partial(self._decide_all, decisions=_vercel_decisions(last))
-        session = await self._open_chat(call)
+            begin = partial(self._decide_all, decisions=decisions)
+        session = await self._open_chat(call, decisions)
         with ExitStack() as held:
             watcher = self._watch(held, call, session)
             start = await begin(call, session)
@@ -167,11 +166,14 @@ class ChatApi(InspectionApi):
 
     # Parts of both
 
-    async def _open_chat(self, call: Call) -> OneSession:
+    async def _open_chat(self, call: Call, decisions: Sequence[Decision]) -> OneSession:
         """Return the session, and create it if necessary.
 
-        Raise a `SessionNotFoundError` if another client has the id.
+        Raise 403 for decisions of a client that may not decide, and a `SessionNotFoundError` if another
+        client has the id.
         """
+        if decisions:
+            call.access.require("decide")
         try:
             return await self.open(call)
         except SessionNotFoundError:

@@ -221,8 +221,7 @@ async def saved_session(
             "version": whyloop.__version__,
             "store": "",
             "can_run": False,
-            "read_only": True,
-            "may_decide": False,
+            "may": ["inspect"],
             "user": None,
         },
         # Other people read the file, so secrets are removed even from texts of people and models.

@@ -109,8 +109,7 @@ class InspectionApi(Api):
             version=whyloop.__version__,
             store=self._store.name,
             can_run=self._choose_agent is not None or self._engine is not None,
-            read_only=access.read_only,
-            may_decide=access.may_decide and not access.read_only,
+            may=[right for right in bodies.RIGHTS if right in access.may],
             user=access.user or None,
         )
 

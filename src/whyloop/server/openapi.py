@@ -40,9 +40,10 @@ def document(operations: Iterable[Operation], root: str = "") -> dict[str, Any]:
 
 
 def _described(operation: Operation) -> dict[str, Any]:
-    described = {
+    described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
+        **({} if operation.right is None else {"description": f"Needs the right `{operation.right}`."}),
         "parameters": [*_in_path(operation), *_in_query(operation), *_in_header(operation)],
         "responses": {str(operation.status): _answer(operation), **_refusals(operation), **_none(operation)},
     }
@@ -100,6 +101,8 @@ def _refusals(operation: Operation) -> dict[str, Any]:
         texts = {"503": "There are too many requests."}
     if "{agent_id}" in operation.path or (operation.streams is not None and operation.method != "GET"):
         texts["404"] = "The session does not exist."
+    if operation.right is not None:
+        texts["403"] = f"The client does not have the right `{operation.right}`."
     if operation.method != "GET":
         texts |= {
             "403": "A page of another site, or a client without the right to do so, may not do this.",

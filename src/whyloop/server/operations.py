@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from whyloop.server import bodies, inputs
+from whyloop.server.bodies import Right
 
 
 class Operation(Struct, frozen=True):
@@ -17,13 +18,13 @@ class Operation(Struct, frozen=True):
     """Its method and its path."""
     summary: str
     gives: type | None
+    right: Right | None
+    """The right that a client needs; None if every client has it that may see the session."""
     status: int = 200
     takes: type | None = None
     query: type = inputs.NoQuery
     needs: Literal["agent", "channels"] | None = None
     is_form: bool = False
-    writes: bool | None = None
-    """Whether it changes something; by default, unless it is a GET."""
     has_stream: bool = False
     streams: str | None = None
     """The content of its server-sent events, if these are its only answer."""
@@ -53,11 +54,6 @@ class Operation(Struct, frozen=True):
         """True if the answer carries the `ETag` of the session."""
         return self.gives in (bodies.SessionState, bodies.Stopped)
 
-    @property
-    def is_change(self) -> bool:
-        """True if a client that may only read may not do it."""
-        return self.method != "GET" if self.writes is None else self.writes
-
 
 SESSION = "/sessions/{agent_id}"
 
@@ -67,6 +63,7 @@ OPERATIONS = (
         "GET /sessions",
         "List sessions, newest first.",
         bodies.SessionPage,
+        right=None,
         query=inputs.ListQuery,
     ),
     Operation(
@@ -74,6 +71,7 @@ OPERATIONS = (
         "GET /stats",
         "Count sessions by day, stop reason, rule and status.",
         bodies.Stats,
+        right="inspect",
         query=inputs.StatsQuery,
     ),
     Operation(
@@ -81,14 +79,18 @@ OPERATIONS = (
         "GET /questions",
         "Return the questions that wait for a person in all sessions, oldest first.",
         bodies.QuestionPage,
+        right=None,
         query=inputs.QuestionQuery,
     ),
-    Operation("get_info", "GET /info", "Return what this server is and what you may do.", bodies.Info),
+    Operation(
+        "get_info", "GET /info", "Return what this server is and what you may do.", bodies.Info, right=None
+    ),
     Operation(
         "get_metrics",
         "GET /metrics",
         "Return counters in the text format of Prometheus.",
         None,
+        right="inspect",
         text="text/plain; version=0.0.4; charset=utf-8",
     ),
     Operation(
@@ -96,6 +98,7 @@ OPERATIONS = (
         "GET /health",
         'Return "ok": the server answers.',
         None,
+        right=None,
         text="text/plain; charset=utf-8",
         is_public=True,
     ),
@@ -104,16 +107,18 @@ OPERATIONS = (
         "POST /sessions",
         "Create a session.",
         bodies.SessionState,
+        right="send",
         status=201,
         takes=inputs.NewSession,
         needs="agent",
     ),
-    Operation("get_session", f"GET {SESSION}", "Return a session.", bodies.SessionState),
+    Operation("get_session", f"GET {SESSION}", "Return a session.", bodies.SessionState, right=None),
     Operation(
         "delete_session",
         f"DELETE {SESSION}",
         "Delete a session that is not being run.",
         None,
+        right="manage",
         status=204,
         is_conditional=True,
     ),
@@ -122,6 +127,7 @@ OPERATIONS = (
         f"GET {SESSION}/messages",
         "Return a page of the messages that a chat shows.",
         bodies.History,
+        right=None,
         query=inputs.MessageQuery,
     ),
     Operation(
@@ -129,6 +135,7 @@ OPERATIONS = (
         f"GET {SESSION}/trace",
         "Return why it continued, and why it stopped.",
         bodies.Trace,
+        right="inspect",
         query=inputs.TraceQuery,
     ),
     Operation(
@@ -136,6 +143,7 @@ OPERATIONS = (
         f"GET {SESSION}/steps/{{index}}",
         "Return a step in full, with the request that the model got.",
         bodies.StepDetail,
+        right="inspect",
         query=inputs.StepQuery,
     ),
     Operation(
@@ -143,6 +151,7 @@ OPERATIONS = (
         f"GET {SESSION}/executions",
         "Return a page of the executions, one for each query.",
         bodies.ExecutionPage,
+        right="inspect",
         query=inputs.ExecutionQuery,
     ),
     Operation(
@@ -150,6 +159,7 @@ OPERATIONS = (
         f"GET {SESSION}/snapshot",
         "Return the whole session as a snapshot, without credentials.",
         bodies.SessionSnapshot,
+        right="inspect",
         is_long=True,
     ),
     Operation(
@@ -157,6 +167,7 @@ OPERATIONS = (
         f"GET {SESSION}/saved.html",
         "Return the whole session as one HTML file that works offline, without credentials.",
         None,
+        right="inspect",
         text="text/html; charset=utf-8",
         is_long=True,
     ),
@@ -166,6 +177,7 @@ OPERATIONS = (
         "Return a page of envelopes as JSON, or all envelopes from there on as server-sent events. A "
         "WebSocket at the same path sends the same, an envelope in each message.",
         bodies.EventPage,
+        right=None,
         query=inputs.EventQuery,
         has_stream=True,
         has_socket=True,
@@ -175,18 +187,25 @@ OPERATIONS = (
         f"POST {SESSION}/messages",
         "Ask the next question; the run continues by itself.",
         bodies.SessionState,
+        right="send",
         status=202,
         takes=inputs.NewMessage,
         needs="agent",
     ),
     Operation(
-        "stop", f"POST {SESSION}/stop", "End a run, wherever it runs.", bodies.Stopped, takes=inputs.Stop
+        "stop",
+        f"POST {SESSION}/stop",
+        "End a run, wherever it runs.",
+        bodies.Stopped,
+        right="send",
+        takes=inputs.Stop,
     ),
     Operation(
         "approve",
         f"POST {SESSION}/approve",
         "Let a pending tool call run; `resume` continues.",
         bodies.SessionState,
+        right="decide",
         takes=inputs.Approve,
         is_conditional=True,
     ),
@@ -195,6 +214,7 @@ OPERATIONS = (
         f"POST {SESSION}/deny",
         "Do not let a pending tool call run; `resume` continues.",
         bodies.SessionState,
+        right="decide",
         takes=inputs.Deny,
         is_conditional=True,
     ),
@@ -203,6 +223,7 @@ OPERATIONS = (
         f"POST {SESSION}/resume",
         "Continue an execution that was paused, stopped, failed or cut off.",
         bodies.SessionState,
+        right="send",
         status=202,
         takes=inputs.Resume,
         needs="agent",
@@ -213,6 +234,7 @@ OPERATIONS = (
         f"POST {SESSION}/fork",
         "Create a session with the history of this one, up to a step or to its end.",
         bodies.SessionState,
+        right="manage",
         status=201,
         takes=inputs.Fork,
         is_conditional=True,
@@ -222,6 +244,7 @@ OPERATIONS = (
         f"GET {SESSION}/what-if",
         "Judge an execution under other limits, without a model.",
         bodies.WhatIf,
+        right="inspect",
         query=inputs.WhatIfQuery,
     ),
     Operation(
@@ -229,6 +252,7 @@ OPERATIONS = (
         "GET /what-if",
         "Judge the runs of many sessions under each value of a limit.",
         bodies.SurveyView,
+        right="inspect",
         query=inputs.SurveyQuery,
         is_long=True,
     ),
@@ -238,6 +262,7 @@ OPERATIONS = (
         "Follow several sessions and the list of all in one stream. A WebSocket at the same path sends the "
         "same, an object with `event` and `data` in each message.",
         None,
+        right=None,
         query=inputs.LiveQuery,
         streams="`list`: `sessions`, those that changed as `GET /sessions` lists them, and the ids of those "
         "`deleted`; at first both are empty. `envelope`: `session`, `cursor` and `envelope`. `ended`: "
@@ -250,10 +275,10 @@ OPERATIONS = (
         "Authorize a subscription to the private channel of a session, as clients of Pusher and Reverb ask "
         "for it.",
         bodies.Authorization,
+        right=None,
         takes=inputs.Subscription,
         needs="channels",
         is_form=True,
-        writes=False,
     ),
     Operation(
         "run_ag_ui",
@@ -261,6 +286,7 @@ OPERATIONS = (
         "Run an agent for an AG-UI client: with a new message, with answers to interrupts, or, without "
         "either, connect to the thread as it is.",
         None,
+        right="send",
         takes=inputs.AgUiInput,
         needs="agent",
         streams="An AG-UI event as JSON in the data of each event.",
@@ -270,6 +296,7 @@ OPERATIONS = (
         "POST /vercel",
         "Answer the last message of a chat of the AI SDK, or continue after its approvals.",
         None,
+        right="send",
         takes=inputs.Chat,
         query=inputs.ChatQuery,
         needs="agent",
@@ -280,6 +307,7 @@ OPERATIONS = (
         "GET /vercel/{agent_id}/messages",
         "Return the messages of a chat of the AI SDK, without an answer that is still being made.",
         bodies.ChatHistory,
+        right=None,
         query=inputs.ChatQuery,
     ),
     Operation(
@@ -288,6 +316,7 @@ OPERATIONS = (
         "Return the answer that is being made in a chat of the AI SDK, from its beginning on; 204 if there "
         "is none.",
         None,
+        right=None,
         query=inputs.ChatQuery,
         streams="A part of a UI message stream as JSON in the data of each event.",
     ),

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError
 from whyloop.events import (
@@ -87,6 +88,18 @@ class BroadcastConfig(Struct, frozen=True, gc=False):
         """
         return cls(
             include_continuation=True, include_tool_args=True, include_other_events=True, redaction=redaction
+        )
+
+    def at_most_standard(self) -> BroadcastConfig:
+        """Return this configuration without everything that `standard` leaves out."""
+        standard = BroadcastConfig()
+        return replace(
+            self,
+            include_continuation=False,
+            include_tool_args=False,
+            include_other_events=False,
+            max_argument_length=min(self.max_argument_length, standard.max_argument_length),
+            max_result_length=min(self.max_result_length, standard.max_result_length),
         )
 
 
