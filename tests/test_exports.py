@@ -42,7 +42,7 @@ Attempt CapturedEvents CaseResult EvalReport FakeClock Reply ScriptedModel asser
 assert_would_stop call calls capture_events case compare_reports run_cases text
 """
 STORES = """
-Checkpoint Chunk ChunkReceiver Entry Lease MemoryStore OpenWorkflow Page PostgresStore RequestKey
+Checkpoint Chunk ChunkReceiver Counts Entry Lease MemoryStore OpenWorkflow Page PostgresStore RequestKey
 SessionFilter SqliteStore Store Stored Summary Tally open_store prune
 """
 BROADCASTING = """

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shop import NOW, asked, greeting, kept, loaded, paying, refused, run, run_by
-from whyloop import StopReason, stores
+from tests.cli.shop import NOW, asked, greeting, kept, loaded, paying, refused, run, run_by, search
+from whyloop import Agent, StopReason, stores
 from whyloop.cli import command, formats, main
+from whyloop.errors import ScriptError
+from whyloop.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.usefixtures("in_the_shop")
 
@@ -154,6 +156,15 @@ def test_the_list_shows_the_work_of_agents(capsys: Capsys, monkeypatch: pytest.M
     )
     assert "  completed  completed    1 " in lines[2]
     assert lines[2].endswith("  ToolCallPresenceCheck  The model answered and asked for no tools")
+
+
+def test_a_session_whose_process_died_is_listed_with_its_steps(capsys: Capsys) -> None:
+    replies = [call("search", {"query": f"invoice {number}"}, usage=100) for number in range(9)]
+    with pytest.raises(ScriptError):
+        asked(Agent(ScriptedModel([*replies, ScriptError("here the process dies")]), [search]))
+    (listed,) = json.loads(run(capsys, "sessions", "--json")[1])["sessions"]
+    assert (listed["status"], listed["step_count"], listed["tokens"]) == ("in_progress", 9, 900)
+    assert "  in_progress  -            9 " in run(capsys, "sessions")[1]
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ STATEMENTS: dict[str, dict[str, Any]] = {
     "key": {"agent_id": "a", "key": "k"},
     "versions": {"ids": ["a"]},
     "stop_requests": {"tokens": [1]},
-    "unattended": {"limit": 10, "moment": None},
+    "unattended": {"limit": 10, "moment": None, "labels": [1]},
     "waiting": {"limit": 10, "moment": None, "labels": []},
 }
 

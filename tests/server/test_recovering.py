@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from tests.broadcasting.support import until
 from tests.server.gate import Gate
 from tests.server.support import Beside, Lab, agent_with
-from whyloop import Agent, Session
+from whyloop import Agent, Session, Usage
 from whyloop.errors import StoreUnavailableError
 from whyloop.sessions import recovery
 from whyloop.stores import Entry, MemoryStore, SqliteStore, Store, Summary
@@ -202,3 +203,16 @@ async def test_resuming_before_the_recovery_has_recorded_anything_succeeds(
     await lab.post(f"{path}/approve", {"question_id": pending["id"]})
     await store.acquire("a", "a recovery", 30)
     assert (await lab.post(f"{path}/resume")).status == 202
+
+
+async def test_a_session_whose_runner_was_killed_is_listed_with_its_steps(two: tuple[Store, Store]) -> None:
+    usage = Usage(70, 30, cost=Decimal("0.02"))
+    await dies(two[1], agent_with(*[call("echo", usage=usage)] * 12, "done"), 20)
+    lab = Lab(two[0])
+    (listed,) = (await lab.get("/sessions")).json["sessions"]
+    session = (await lab.get("/sessions/a")).json["session"]
+    counts = ("step_count", "tokens", "tokens_known", "cost", "active_seconds", "step_marks")
+    assert [listed[name] for name in counts] == [session[name] for name in counts]
+    assert (listed["step_count"], listed["tokens"], listed["cost"]) == (9, 1000, "0.20")
+    stats = (await lab.get("/stats")).json
+    assert (stats["statuses"], stats["total"]) == ({"in_progress": 1}, 1)

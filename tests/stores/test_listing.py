@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
 from msgspec.structs import replace
 
-from tests.support import broken, echo, scripted
-from whyloop import AgentState, ErrorPolicy, Session, Usage, tool
-from whyloop.errors import ModelError
-from whyloop.stores import MemoryStore
+from tests.support import broken, echo, scripted, two_stores
+from whyloop import Agent, AgentState, ErrorPolicy, Session, Usage, tool
+from whyloop.errors import ModelError, StoreUnavailableError
+from whyloop.stores import MemoryStore, Summary
 from whyloop.stores.listing import MOST_MARKS, can_find, summary_of, summary_of_end
 from whyloop.stores.reading import read_end
-from whyloop.testing import call, calls, text
+from whyloop.testing import FakeClock, call, calls, text
 from whyloop.values.redaction import Redaction
 
 
@@ -107,6 +112,86 @@ async def test_a_history_without_its_beginning_is_listed_like_the_whole() -> Non
     listed = (await store.read("a")).summary
     found = summary_of_end(reading.state, listed)
     assert replace(found, version=listed.version, search=listed.search) == listed
+
+
+# While a run lasts
+
+COUNTS = ("step_count", "tokens", "tokens_known", "cost", "active_seconds", "step_marks")
+
+
+def counts_of(summary: Summary) -> dict[str, object]:
+    return {name: getattr(summary, name) for name in COUNTS}
+
+
+def counting(steps: int) -> Agent:
+    """An agent whose steps take tokens, money and time; some of its calls fail."""
+    used = Usage(60, 40, cost=Decimal("0.0125"))
+    replies = [call("echo" if number % 3 else "broken", usage=used) for number in range(steps)]
+    policy, clock = ErrorPolicy.ignore_tool_errors(), FakeClock()
+
+    @tool(name="echo")
+    async def slow() -> str:
+        clock.advance(1.25)
+        return "done"
+
+    return scripted(
+        *replies,
+        text("done", usage=used),
+        tools=[slow, broken],
+        error_policy=policy,
+        max_steps=99,
+        clock=clock,
+    )
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_lists_have_the_counts_of_every_step_as_soon_as_it_is_stored(kind: str, tmp_path: Path) -> None:
+    store, other = two_stores(kind, tmp_path)
+    append, seen = store.append, list[bool]()
+
+    async def append_and_list(agent_id: str, *rest: Any, **options: Any) -> str | None:
+        stop = await append(agent_id, *rest, **options)
+        recorded = counts_of(summary_of(await other.load(agent_id)))
+        (listed,) = (await other.sessions()).sessions
+        seen.append(counts_of(listed) == recorded)
+        return stop
+
+    store.append = append_and_list  # type: ignore[method-assign]
+    session = await Session.open(store, counting(MOST_MARKS + 6))
+    state = await session.send("go")
+    assert (state.step_count, state.usage.cost) == (MOST_MARKS + 7, Decimal("0.3875"))
+    assert len(seen) > 2 * MOST_MARKS
+    assert all(seen)
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_a_session_whose_runner_was_killed_is_listed_with_what_it_had_used(
+    kind: str, tmp_path: Path
+) -> None:
+    store, other = two_stores(kind, tmp_path)
+    append, left = store.append, 20
+
+    async def append_until_killed(*given: Any, **options: Any) -> str | None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise StoreUnavailableError("the process died")
+        return await append(*given, **options)
+
+    store.append = append_until_killed  # type: ignore[method-assign]
+    session = await Session.open(store, counting(30), "a", create=True)
+    with pytest.raises(StoreUnavailableError):
+        await session.send("go")
+    await store.close()
+    (listed,) = (await other.sessions()).sessions
+    assert (listed.status, listed.step_count, listed.tokens, listed.cost) == (
+        "in_progress",
+        9,
+        1000,
+        "0.1250",
+    )
+    assert counts_of(listed) == counts_of(summary_of(await other.load("a")))
+    assert (await other.unattended())[0].step_count == 9
 
 
 # Searching

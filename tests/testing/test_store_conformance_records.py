@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -262,6 +263,62 @@ class CachesVersions(MemoryStore):
 class FindsAThousandVersions(MemoryStore):
     async def versions(self, agent_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
         return await super().versions(list(agent_ids)[:999])
+
+
+# Counts
+
+
+def _without_counts(entries: Sequence[Entry]) -> list[Entry]:
+    return [replace(entry, counts=None) for entry in entries]
+
+
+class ListsTheCountsOfTheBeginning(MemoryStore):
+    async def append(self, agent_id: str, entries: Sequence[Entry], **rest: Any) -> str | None:
+        return await super().append(agent_id, _without_counts(entries), **rest)
+
+
+class ForgetsTheCountsOfACreation(MemoryStore):
+    async def create(self, summary: Summary, entries: Sequence[Entry], **rest: Any) -> None:
+        await super().create(summary, _without_counts(entries), **rest)
+
+
+class ListsTheCountsOfTheFirstEntry(MemoryStore):
+    async def append(self, agent_id: str, entries: Sequence[Entry], **rest: Any) -> str | None:
+        return await super().append(agent_id, [*entries[:1], *_without_counts(entries[1:])], **rest)
+
+
+class PrefersTheCountsOfASummary(MemoryStore):
+    async def append(
+        self, agent_id: str, entries: Sequence[Entry], *, summary: Summary | None = None, **rest: Any
+    ) -> str | None:
+        entries = entries if summary is None else _without_counts(entries)
+        return await super().append(agent_id, entries, summary=summary, **rest)
+
+
+class PrefersTheCountsBeforeASummary(MemoryStore):
+    async def append(self, agent_id: str, entries: Sequence[Entry], **rest: Any) -> str | None:
+        session = self._shared.sessions.get(agent_id)
+        before = session.counts if session else None
+        stop = await super().append(agent_id, entries, **rest)
+        self._session(agent_id).counts = self._session(agent_id).counts or before
+        return stop
+
+
+class ListsTheCountsOfARefusedAppend(MemoryStore):
+    async def append(self, agent_id: str, entries: Sequence[Entry], **rest: Any) -> str | None:
+        if entries and agent_id in self._shared.sessions:
+            self._session(agent_id).counts = entries[-1].counts
+        return await super().append(agent_id, entries, **rest)
+
+
+class ListsASessionAsChangedWithItsCounts(MemoryStore):
+    async def append(
+        self, agent_id: str, entries: Sequence[Entry], *, summary: Summary | None = None, **rest: Any
+    ) -> str | None:
+        if summary is None and entries and entries[-1].counts:
+            known = self._session(agent_id).summary
+            summary = replace(known, updated_at=known.updated_at + timedelta(days=1))
+        return await super().append(agent_id, entries, summary=summary, **rest)
 
 
 BROKEN = broken_stores(globals(), FindsAnyCheckpoint)

@@ -76,7 +76,7 @@ def state_view(reading: Reading, redaction: Redaction | None, *, is_running: boo
     state, listed = reading.state, reading.summary
     if is_running is None:
         is_running = listed.runner is not None
-    # The list is updated when the status of a session changes, not with every step.
+    # A list has the reason, the rule and the time of the last change of the status.
     latest = replace(summary_of_end(state, listed), version=reading.version)
     body = SessionState(
         session=_summary(latest, redaction, is_running=is_running),

@@ -34,7 +34,7 @@ from whyloop.stores.sqlite import SqliteStore
 from whyloop.stores.store import Store, pages
 from whyloop.values.state import AgentStatus
 from whyloop.values.text import shortened
-from whyloop.wire.journal import Checkpoint, Entry
+from whyloop.wire.journal import Checkpoint, Counts, Entry
 
 if TYPE_CHECKING:
     from whyloop.stores.postgres import PostgresStore
@@ -53,6 +53,7 @@ __all__ = [
     "Checkpoint",
     "Chunk",
     "ChunkReceiver",
+    "Counts",
     "Entry",
     "Lease",
     "MemoryStore",

@@ -12,7 +12,7 @@ from typing import Any
 from unicodedata import normalize
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, StoreError
@@ -25,6 +25,7 @@ from whyloop.values.redaction import DEFAULT_REDACTION, LONGEST, Redaction, reda
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import Step, error_text
 from whyloop.values.text import clean, shortened
+from whyloop.wire.journal import Counts, Entry
 
 # Searching and counting
 
@@ -69,7 +70,7 @@ class Listing(Struct, frozen=True, gc=False):
     """
 
     summary: str
-    """The summary as JSON, without `search` and the fields that only a store knows."""
+    """The summary as JSON, of the version in it, without `search` and the fields that only a store knows."""
     search: str
     status: AgentStatus
     stop_reason: StopReason | None
@@ -80,8 +81,12 @@ class Listing(Struct, frozen=True, gc=False):
     labels: list[int]
 
 
-def listing_of(summary: Summary) -> Listing:
-    """Return the columns of a session for a database, with times in UTC."""
+def listing_of(summary: Summary, version: int) -> Listing:
+    """Return the columns of a session for a database, with times in UTC.
+
+    Args:
+        version: The version of the session that is listed like this.
+    """
     started_at, updated_at = summary.started_at.astimezone(UTC), summary.updated_at.astimezone(UTC)
     metadata = jsonable(summary.metadata)
     stored = replace(
@@ -89,7 +94,7 @@ def listing_of(summary: Summary) -> Listing:
         started_at=started_at,
         updated_at=updated_at,
         metadata=metadata,
-        version=0,
+        version=version,
         runner=None,
         workflow=None,
         search="",
@@ -111,9 +116,33 @@ def listing_of(summary: Summary) -> Listing:
     )
 
 
-def decode_summary(text: str, **known: Any) -> Summary:
-    """Return the summary in a JSON text, with the fields that the store knows."""
-    return replace(msgspec.json.decode(text, type=Summary), **known)
+def decode_summary(text: str, version: int, counts: str | None, **known: Any) -> Summary:
+    """Return the summary in a JSON text, with the fields that the store knows.
+
+    Args:
+        version: The version of the session.
+        counts: The counts of its last entry, as JSON.
+    """
+    summary: Summary = _summary_decoder.decode(text)
+    if counts is not None and version > summary.version:
+        known |= structs.asdict(_counts_decoder.decode(counts))
+    return replace(summary, version=version, **known)
+
+
+def encode_counts(counts: Counts | None) -> str | None:
+    """Return counts as JSON."""
+    return None if counts is None else _counts_encoder.encode(counts).decode()
+
+
+def with_counts(summary: Summary, entries: Sequence[Entry]) -> Summary:
+    """Return a summary with the counts of the last entry, which may be newer."""
+    counts = entries[-1].counts if entries else None
+    return summary if counts is None else replace(summary, **structs.asdict(counts))
+
+
+_summary_decoder = msgspec.json.Decoder(Summary)
+_counts_decoder = msgspec.json.Decoder(Counts)
+_counts_encoder = msgspec.json.Encoder()
 
 
 def labels_of(summary: Summary) -> list[int]:
@@ -201,10 +230,9 @@ _ALLOW_STOP = ContinuationDecision.ALLOW_STOP
 
 def summary_of(state: AgentState) -> Summary:
     """Return the summary of a state, in constant time."""
-    pending, stop_reason, step_count = state.question_count, state.stop_reason, state.step_count
+    pending, stop_reason = state.question_count, state.stop_reason
     first_query, last_query = _queries(state)
-    step_marks = _step_marks(state.steps, pending)
-    outcome, usage = state.last_continuation_outcome, state.usage
+    outcome = state.last_continuation_outcome
     reason, step_limit = "", None
     if outcome is not None:
         reason, step_limit = error_text(outcome, state.current_step), _step_limit(outcome)
@@ -216,7 +244,6 @@ def summary_of(state: AgentState) -> Summary:
         updated_at=state.state_info.updated_at,
         stop_reason=stop_reason,
         parent_agent_id=state.parent_agent_id,
-        step_count=step_count,
         title=title,
         metadata=state.metadata,
         identity=state.identity,
@@ -224,23 +251,47 @@ def summary_of(state: AgentState) -> Summary:
         resolved_by=outcome.resolved_by if outcome else None,
         reason=shortened(reason, LONGEST_REASON) if reason else None,
         pending=pending,
-        cost=None if usage.cost is None else str(usage.cost),
         last_query=title if last_query == first_query else shortened(last_query, LONGEST_TITLE),
-        tokens=usage.total,
-        tokens_known=usage.reported,
-        active_seconds=state.state_info.cumulative_execution_seconds,
         step_limit=step_limit,
-        step_marks=step_marks,
+        **structs.asdict(_counts_of(state, _step_marks(state.steps, pending))),
     )
     texts = (first_query, "" if last_query == first_query else last_query, state.execution.last_response)
     return replace(summary, search=_search_text(summary, texts))
 
 
-def is_listed_alike(before: AgentState, after: AgentState) -> bool:
-    """Return whether a list may show a session the same as before a change.
+class Counting:
+    """The counts of a session during its run, without counting all of its steps each time."""
 
-    A step that does not change the status changes no list.
-    """
+    def __init__(self) -> None:
+        self._steps: int | None = None
+        self._marks = ""
+
+    def counts(self, before: AgentState, after: AgentState) -> Counts | None:
+        """Return the counts after a change that changes nothing else in a list; None if it does."""
+        if not _is_listed_alike(before, after):
+            return None
+        steps, known = after.steps, self._steps
+        if steps.length != known:
+            is_next = known is not None and steps.length == known + 1
+            self._marks = self._marks + _mark(steps[-1]) if is_next else _step_marks(steps, 0)
+            self._marks, self._steps = self._marks[-MOST_MARKS:], steps.length
+        return _counts_of(after, self._marks)
+
+
+def _counts_of(state: AgentState, step_marks: str) -> Counts:
+    usage = state.usage
+    return Counts(
+        state.step_count,
+        usage.total,
+        usage.reported,
+        None if usage.cost is None else str(usage.cost),
+        state.state_info.cumulative_execution_seconds,
+        step_marks,
+    )
+
+
+def _is_listed_alike(before: AgentState, after: AgentState) -> bool:
+    """Return whether a change leaves the labels and the searched text of a session as they are."""
     return (
         before.status is after.status
         and before.execution.id == after.execution.id

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary, ref
 
 from whyloop.errors import LeaseLostError, SessionNotFoundError, StoreError, WhyloopError
 from whyloop.logger import Logger
-from whyloop.stores.listing import is_listed_alike, summary_of
+from whyloop.stores.listing import Counting, summary_of
 from whyloop.stores.records import Chunk, Lease, RequestKey
 from whyloop.values.state import AgentState
 from whyloop.values.step_transitions import AnyTransition
@@ -308,6 +308,7 @@ class SessionJournal:
         self._lease = lease
         self._live = live
         self._key = key
+        self._counting = Counting()
 
     async def append(
         self, transitions: Sequence[AnyTransition], before: AgentState, after: AgentState
@@ -317,7 +318,8 @@ class SessionJournal:
             await self._live.take_turn(after.agent_id)
         except asyncio.CancelledError as error:  # It is delivered after the append.
             cancelled = error
-        entries = entries_of(transitions, before)
+        counts = self._counting.counts(before, after)
+        entries = entries_of(transitions, before, counts)
         # A paused run keeps its lease for a moment: a stop may just have been requested.
         self.released = after.status.has_ended  # A heartbeat that finds the lease gone knows why.
         try:
@@ -326,7 +328,7 @@ class SessionJournal:
                 entries,
                 after=self.version,
                 lease=self._lease,
-                summary=None if is_listed_alike(before, after) else summary_of(after),
+                summary=None if counts is not None else summary_of(after),
                 release=self.released,
                 key=self._key,
             )

@@ -11,7 +11,7 @@ from typing import Self
 from weakref import ref
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from whyloop.errors import (
     ConflictError,
@@ -22,7 +22,15 @@ from whyloop.errors import (
     SessionRunningError,
     WorkflowOpenError,
 )
-from whyloop.stores.listing import labels_of, page_of, position, search_terms, tallies_of, wanted_labels
+from whyloop.stores.listing import (
+    labels_of,
+    page_of,
+    position,
+    search_terms,
+    tallies_of,
+    wanted_labels,
+    with_counts,
+)
 from whyloop.stores.live import ChunkReceiver, Deliver
 from whyloop.stores.records import (
     Chunk,
@@ -47,7 +55,7 @@ from whyloop.stores.store import UNATTENDED, Store
 from whyloop.values.encoding import jsonable
 from whyloop.values.scalars import utc_now
 from whyloop.values.state import AgentStatus
-from whyloop.wire.journal import Checkpoint, Entry
+from whyloop.wire.journal import Checkpoint, Counts, Entry
 
 
 class MemoryStore(Store):
@@ -71,7 +79,7 @@ class MemoryStore(Store):
     async def create(
         self, summary: Summary, entries: Sequence[Entry], *, key: RequestKey | None = None
     ) -> None:
-        copy = _copy(summary)
+        copy = with_counts(_copy(summary), entries)
         session = _Session(copy, set(labels_of(copy)), list(entries))
         session.keep(key)
         with self._shared.lock:
@@ -104,8 +112,11 @@ class MemoryStore(Store):
             session.entries += added
             session.keep(key)
             if changed is not None:
+                changed = with_counts(changed, added)
                 session.summary = replace(changed, agent_id=agent_id, identity=session.summary.identity)
-                session.labels = set(labels_of(changed))
+                session.labels, session.counts = set(labels_of(changed)), None
+            elif added:
+                session.counts = added[-1].counts
             if release and lease is not None:
                 session.held = None
             return reason
@@ -393,6 +404,7 @@ class _Session(Struct):
     keys: dict[str, tuple[str, int]] = field(default_factory=dict)
     held: _Held | None = None
     claims: dict[str, bytes] = field(default_factory=dict)
+    counts: Counts | None = None
     opened: OpenWorkflow | None = None
     opened_at: datetime = datetime.min.replace(tzinfo=UTC)
 
@@ -428,8 +440,10 @@ class _Session(Struct):
     def shown(self, now: datetime) -> Summary:
         """Return the summary with the fields that only a store knows."""
         held, opened = self.holder(now), self.opened
+        counts = {} if self.counts is None else asdict(self.counts)
         return replace(
             _copy(self.summary),
+            **counts,
             version=len(self.entries),
             runner=held.lease.owner if held else None,
             workflow=opened.workflow if opened else None,

@@ -30,11 +30,13 @@ from whyloop.errors import (
 from whyloop.stores.listing import (
     agent_labels,
     decode_summary,
+    encode_counts,
     listing_of,
     page_of,
     position,
     search_terms,
     wanted_labels,
+    with_counts,
 )
 from whyloop.stores.live import ChunkReceiver, Deliver, finish
 from whyloop.stores.postgres_connection import Connections, OwnConnection, PostgresReceiver, Row, filled
@@ -84,6 +86,7 @@ _MOMENT = timedelta(microseconds=1)
 _SUMMARY = """
     session.agent_id, session.identity, summaries.summary, summaries.search,
     (SELECT coalesce(max(seq), 0) FROM {schema}.entries WHERE entries.session = session.number),
+    (SELECT counts FROM {schema}.entries WHERE entries.session = session.number ORDER BY seq DESC LIMIT 1),
     CASE WHEN {schema}.seconds_left(
         session.lease_until, session.lease_seconds, session.lease_lock, %(moment)s
     ) > 0 THEN session.lease_owner END,
@@ -684,7 +687,8 @@ def _change(
     if key is not None:
         change |= _key_columns(key)
     if summary is not None:
-        listing = msgspec.structs.asdict(listing_of(summary))
+        listed = listing_of(with_counts(summary, entries), after + len(entries))
+        listing = msgspec.structs.asdict(listed)
         rule = None if summary.resolved_by is None else written(summary.resolved_by)
         change["listed"] = {**listing, "identity": written(summary.identity), "resolved_by": rule}
     try:
@@ -705,18 +709,19 @@ def _entry_row(agent_id: str, entry: Entry) -> dict[str, Any]:
         raise StoreError(
             f"invalid entry of session {agent_id!r}: it has a NUL character, which is never part of JSON"
         )
+    row: dict[str, Any] = {"body": entry.body, "counts": encode_counts(entry.counts)}
     if checkpoint is None:
-        return {"body": entry.body}
+        return row
     columns = msgspec.structs.asdict(checkpoint)
-    return {"body": entry.body, **columns, "execution_id": written(checkpoint.execution_id)}
+    return {**row, **columns, "execution_id": written(checkpoint.execution_id)}
 
 
 def _summary(row: Sequence[Any]) -> Summary:
     """Return the summary that the columns of `_SUMMARY` hold."""
-    agent_id, identity, text, search, version, runner, workflow = row
-    known = {"agent_id": agent_id, "identity": read(identity), "version": version, "search": search}
+    agent_id, identity, text, search, version, counts, runner, workflow = row
+    known = {"agent_id": agent_id, "identity": read(identity), "search": search, "workflow": workflow}
     try:
-        return decode_summary(text, **known, runner=runner and read(runner), workflow=workflow)
+        return decode_summary(text, version, counts, **known, runner=runner and read(runner))
     except msgspec.DecodeError as error:
         raise SnapshotError(f"session {agent_id!r} cannot be listed: {error}; upgrade whyloop") from None
 

@@ -55,6 +55,7 @@ CREATE TABLE {schema}.entries (
     session bigint NOT NULL,
     seq integer NOT NULL,
     body text NOT NULL,
+    counts text,  -- a JSON list; those of the last entry are newer than those of the summary
     PRIMARY KEY (session, seq)
 );
 
@@ -106,7 +107,7 @@ CREATE TYPE {schema}.listing AS (
 
 -- An entry and its checkpoint; an entry without one has no state.
 CREATE TYPE {schema}.entry AS (
-    body text, execution_id text, seq bigint, step_count bigint, message_count bigint, state text
+    body text, counts text, execution_id text, seq bigint, step_count bigint, message_count bigint, state text
 );
 
 -- A new session, or an append to one.
@@ -266,8 +267,8 @@ $whyloop$;
 CREATE FUNCTION {schema}.add_entries(the_number bigint, after integer, change {schema}.change)
 RETURNS void LANGUAGE plpgsql AS $whyloop$
 BEGIN
-    INSERT INTO {schema}.entries (session, seq, body)
-    SELECT the_number, after + new.ordinality, new.body
+    INSERT INTO {schema}.entries (session, seq, body, counts)
+    SELECT the_number, after + new.ordinality, new.body, new.counts
     FROM unnest(change.entries) WITH ORDINALITY AS new;
     IF EXISTS (SELECT FROM unnest(change.entries) AS new WHERE new.state IS NOT NULL) THEN
         INSERT INTO {schema}.checkpoints

@@ -51,7 +51,8 @@ class RequestKey(Struct, frozen=True, gc=False):
 class Summary(Struct, frozen=True, gc=False, omit_defaults=True):
     """A session as a list shows it.
 
-    While a session runs, `updated_at` and `step_count` are those of the last change of its status.
+    While a session runs, its counts (`step_count`, `tokens`, `cost`, `active_seconds`, `step_marks`) are
+    those of its last entry, and all else is that of the last change of its status.
     """
 
     agent_id: str

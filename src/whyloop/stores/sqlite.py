@@ -29,11 +29,13 @@ from whyloop.stores.listing import (
     Listing,
     agent_labels,
     decode_summary,
+    encode_counts,
     listing_of,
     page_of,
     position,
     search_terms,
     wanted_labels,
+    with_counts,
 )
 from whyloop.stores.live import ChunkReceiver, Deliver
 from whyloop.stores.records import (
@@ -86,7 +88,11 @@ VERSION = """
 (SELECT coalesce(max(place), 0) & 0xFFFFFFFF FROM entries
  WHERE place > sessions.number << 32 AND place < (sessions.number + 1) << 32)
 """
-_COLUMNS = f"agent_id, identity, summary, search, checksum, number, {VERSION}, workflow, {LEASE}"
+_COUNTS = """
+(SELECT counts FROM entries WHERE place > sessions.number << 32 AND place < (sessions.number + 1) << 32
+ ORDER BY place DESC LIMIT 1)
+"""
+_COLUMNS = f"agent_id, identity, summary, search, checksum, number, {VERSION}, {_COUNTS}, workflow, {LEASE}"
 _WITH_SUMMARY = "CROSS JOIN summaries ON summaries.session = sessions.number"
 SUMMARY = f"{_COLUMNS} FROM sessions {_WITH_SUMMARY}"
 """The columns that a summary is made from, and their tables."""
@@ -122,7 +128,7 @@ ORDER BY workflow_since, number LIMIT ?
 # If the lease is not held, a stop request waits or the entry before is missing, the checksum is NULL; if the
 # entry exists, its place is taken. Both are refused, and the transaction finds out why.
 _ADD_ENTRY_UNDER_LEASE = """
-INSERT INTO entries (place, body, checksum) VALUES (?, ?, (
+INSERT INTO entries (place, body, counts, checksum) VALUES (?, ?, ?, (
     SELECT ? FROM sessions
     WHERE number = ? AND leases = ? AND lease_owner IS NOT NULL AND stop_request IS NULL
         AND EXISTS (SELECT 1 FROM entries WHERE place = ?)
@@ -191,7 +197,8 @@ class SqliteStore(Store):
     async def create(
         self, summary: Summary, entries: Sequence[Entry], *, key: RequestKey | None = None
     ) -> None:
-        agent_id, identity, listing = summary.agent_id, summary.identity, listing_of(summary)
+        agent_id, identity = summary.agent_id, summary.identity
+        listing = listing_of(with_counts(summary, entries), len(entries))
 
         def work(db: sqlite3.Connection) -> None:
             if db.execute("SELECT 1 FROM sessions WHERE agent_id = ?", (agent_id,)).fetchone():
@@ -214,9 +221,10 @@ class SqliteStore(Store):
     ) -> str | None:
         if lease is not None and len(entries) == 1 and summary is None and key is None and not release:
             entry, is_possible = entries[0], lease.agent_id == agent_id and 0 < after < _LONGEST_JOURNAL
-            if entry.checkpoint is None and is_possible and await self._insert(lease, entry.body, after):
+            if entry.checkpoint is None and is_possible and await self._insert(lease, entry, after):
                 return None
-        listing = None if summary is None else listing_of(summary)
+        version = after + len(entries)
+        listing = None if summary is None else listing_of(with_counts(summary, entries), version)
 
         def work(db: sqlite3.Connection) -> str | None:
             session = _session(db, agent_id)
@@ -251,7 +259,7 @@ class SqliteStore(Store):
             number, summary = row[5], self._summary(row)
             last = summary.version if limit is None else min(summary.version, first + limit - 1)
             rows = db.execute(
-                "SELECT place & 0xFFFFFFFF, body, checksum FROM entries "
+                "SELECT place & 0xFFFFFFFF, body, counts, checksum FROM entries "
                 "WHERE place >= ? AND place < ? ORDER BY place LIMIT ?",
                 (_place_of(number, first), _place_of(number + 1), most),
             ).fetchall()
@@ -259,10 +267,10 @@ class SqliteStore(Store):
                 raise ValueError(
                     f"in session {agent_id!r}, there are {len(rows)} entries from {first} to {last}"
                 )
-            for expected, (seq, body, checksum) in enumerate(rows, first):
-                if seq != expected or checksum != _checksum(number, seq, body):
+            for expected, (seq, body, counts, checksum) in enumerate(rows, first):
+                if seq != expected or checksum != _entry_checksum(number, seq, body, counts):
                     raise ValueError(f"in session {agent_id!r}, entry {expected} is not what was stored")
-            return Stored(summary, tuple([body for _, body, _ in rows]))
+            return Stored(summary, tuple([body for _, body, _, _ in rows]))
 
         return await self._read(work)
 
@@ -536,13 +544,14 @@ FROM json_each(?) AS wanted CROSS JOIN sessions ON sessions.agent_id = wanted.va
         self._look_at_log(WRITES_PER_LOOK if is_long else 1)
         return result
 
-    async def _insert(self, lease: Lease, body: str, after: int) -> bool:
+    async def _insert(self, lease: Lease, entry: Entry, after: int) -> bool:
         """Append an entry with a single statement; False if that was refused."""
         number, leases = divmod(lease.token, 1 << _LEASE_BITS)
-        seq = after + 1
+        seq, body, counts = after + 1, entry.body, encode_counts(entry.counts)
         place = _place_of(number, seq)
         try:
-            values = (place, body, _checksum(number, seq, body), number, leases, place - 1)
+            checksum = _entry_checksum(number, seq, body, counts)
+            values = (place, body, counts, checksum, number, leases, place - 1)
         except UnicodeEncodeError:
             return False
         done = await self._writes.insert(_ADD_ENTRY_UNDER_LEASE, values)
@@ -581,12 +590,12 @@ FROM json_each(?) AS wanted CROSS JOIN sessions ON sessions.agent_id = wanted.va
             raise SessionRunningError(agent_id, session.lease[0], left)
 
     def _summary(self, row: tuple[Any, ...]) -> Summary:
-        agent_id, identity, text, search, checksum, _, version, workflow, *lease = row
+        agent_id, identity, text, search, checksum, _, version, counts, workflow, *lease = row
         if checksum != listing_checksum(agent_id, identity, text, search):
             raise ValueError(f"in session {agent_id!r}, its summary is not what was stored")
         runner = lease[0] if self._seconds_left(lease) else None
-        known = {"agent_id": agent_id, "identity": identity, "version": version, "runner": runner}
-        return decode_summary(text, **known, workflow=workflow, search=search)
+        known = {"agent_id": agent_id, "identity": identity, "runner": runner, "workflow": workflow}
+        return decode_summary(text, version, counts, **known, search=search)
 
 
 class _Session(NamedTuple):
@@ -652,14 +661,16 @@ def _add(
     """Add entries with their checkpoints, and the key under which they were added."""
     for seq, entry in enumerate(entries, after + 1):
         place, body, checkpoint = _place_of(number, seq), entry.body, entry.checkpoint
-        db.execute("INSERT INTO entries VALUES (?, ?, ?)", (place, body, _checksum(number, seq, body)))
+        counts = encode_counts(entry.counts)
+        row = (place, body, counts, _entry_checksum(number, seq, body, counts))
+        db.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", row)
         if checkpoint is not None:
             checksum = _checkpoint_checksum(number, seq, checkpoint)
-            row = (place, checksum, *msgspec.structs.astuple(checkpoint))
-            db.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            fields = (place, checksum, *msgspec.structs.astuple(checkpoint))
+            db.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)", fields)
     if key is not None:
-        row = (number, key.key, key.digest, after + len(entries))
-        db.execute("INSERT INTO keys VALUES (?, ?, ?, ?)", row)
+        used = (number, key.key, key.digest, after + len(entries))
+        db.execute("INSERT INTO keys VALUES (?, ?, ?, ?)", used)
 
 
 def _place_of(number: int, seq: int = 0) -> int:
@@ -688,6 +699,11 @@ def _token(number: int, leases: int) -> int:
 def _checksum(number: int, seq: int, text: str) -> int:
     """Return the checksum of a row, since SQLite does not check its pages."""
     return crc32(text.encode(), (number * 1_000_003 + seq) & 0xFFFFFFFF)
+
+
+def _entry_checksum(number: int, seq: int, body: str, counts: str | None) -> int:
+    checksum = _checksum(number, seq, body)
+    return checksum if counts is None else crc32(counts.encode(), checksum)
 
 
 def _checkpoint_checksum(number: int, seq: int, checkpoint: Checkpoint) -> int:

@@ -48,8 +48,14 @@ CREATE TABLE summaries (
 -- The place of an entry is the number of its session and its own number there, in 32 bits each. So the
 -- entries of a session are adjacent, and adding one touches one page: a key of two columns would need an
 -- index beside the table, and every step would write twice as much. Places of checkpoints are those of
--- their entries.
-CREATE TABLE entries (place INTEGER PRIMARY KEY, body TEXT NOT NULL, checksum INTEGER NOT NULL);
+-- their entries. The counts of the last entry, a JSON list, are newer than those of the summary: to write them
+-- here costs a step next to nothing.
+CREATE TABLE entries (
+    place INTEGER PRIMARY KEY,
+    body TEXT NOT NULL,
+    counts TEXT,
+    checksum INTEGER NOT NULL
+);
 CREATE TABLE checkpoints (
     place INTEGER PRIMARY KEY,
     checksum INTEGER NOT NULL,

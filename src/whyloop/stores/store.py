@@ -114,9 +114,10 @@ class Store(ABC):
         `LeaseLostError` if the lease is not the current one any more, or without a lease
         `SessionRunningError` unless the session is free; `ConflictError` at any other version.
 
-        With a summary, the session is listed like that from now on, and keeps its identity. `release`
-        releases the lease in the same transaction. `key` is stored in it too, with the version after the last
-        entry. Return the reason of a stop request that reached this lease, if there is one.
+        With a summary, the session is listed like that from now on, and keeps its identity. If the last entry
+        has counts, they take the place of those of the summary. `release` releases the lease in the same
+        transaction. `key` is stored in it too, with the version after the last entry. Return the reason of a
+        stop request that reached this lease, if there is one.
 
         Args:
             after: The version of the session that the writer knows.

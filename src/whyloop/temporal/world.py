@@ -18,7 +18,7 @@ from whyloop.loop.run import Run
 from whyloop.loop.setup import RequestParts, Setup
 from whyloop.loop.step import StepInProgress
 from whyloop.loop.world import Timer
-from whyloop.stores.listing import is_listed_alike, summary_of
+from whyloop.stores.listing import Counting, summary_of
 from whyloop.stores.live import finish
 from whyloop.stores.records import Lease, RequestKey, Summary
 from whyloop.temporal.payloads import WORKER_SHUTDOWN, Answer, Appendix, Ask, Call, Called
@@ -80,14 +80,16 @@ class Outbox:
         self._agent = agent
         self._entries: list[Entry] = []
         self._summary: Summary | None = None
+        self._counting = Counting()
 
     async def append(
         self, transitions: Sequence[AnyTransition], before: AgentState, after: AgentState
     ) -> str | None:
         """Record transitions; store them at once if no activity follows that could."""
-        self._entries += entries_of(transitions, before)
+        counts = self._counting.counts(before, after)
+        self._entries += entries_of(transitions, before, counts)
         self.state = after
-        if not is_listed_alike(before, after):
+        if counts is None:
             self._summary = summary_of(after)
         opened = after.open_step
         starting = 0 if opened is None else sum(call.is_running for call in opened.calls)

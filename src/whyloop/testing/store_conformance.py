@@ -22,6 +22,7 @@ from whyloop.testing.store_checks import (
     Check,
     OpenStore,
     contents,
+    counts,
     engines,
     journals,
     leases,
@@ -35,7 +36,7 @@ __all__ = ["CHECKS", "Check", "OpenStore"]
 
 CHECKS: tuple[Check, ...] = tuple(
     check
-    for topic in (journals, contents, leases, processes, engines, listing, paging, random_use)
+    for topic in (journals, contents, counts, leases, processes, engines, listing, paging, random_use)
     for name, check in vars(topic).items()
     if name.startswith("check_")
 )

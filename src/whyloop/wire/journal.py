@@ -19,6 +19,7 @@ from whyloop.errors import SnapshotError, StoreError
 from whyloop.values import encoding
 from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.judgement import Judged, JudgedAlike
+from whyloop.values.scalars import Count, Seconds
 from whyloop.values.snapshot import Head, check_open_step, head_of, state_from_head
 from whyloop.values.state import AgentState
 from whyloop.values.step_transitions import Answered, AnyTransition, ModelFailed
@@ -50,6 +51,23 @@ class Checkpoint(Struct, frozen=True, gc=False):
     """The session before the entry, as JSON text that a store does not read."""
 
 
+class Counts(Struct, frozen=True, gc=False, array_like=True):
+    """What a session has used so far, as a list shows it while the session runs."""
+
+    step_count: Count
+    """The number of its steps."""
+    tokens: Count
+    """The tokens, read and written together."""
+    tokens_known: bool
+    """False if an answer did not report its tokens, so that `tokens` is a lower bound."""
+    cost: str | None
+    """The cost, a decimal number as text."""
+    active_seconds: Seconds
+    """The time in which models and tools were at work."""
+    step_marks: str
+    """A character for each of its last steps."""
+
+
 class Entry(Struct, frozen=True, gc=False):
     """One append to a journal: transitions as JSON text that a store does not read."""
 
@@ -57,6 +75,8 @@ class Entry(Struct, frozen=True, gc=False):
     """The transitions, as JSON text."""
     checkpoint: Checkpoint | None = None
     """The state before the entry, if reading can start here."""
+    counts: Counts | None = None
+    """What the session has used after the entry, if that changes its summary and nothing else does."""
 
 
 class JournalEntry(Struct, frozen=True, gc=False):
@@ -75,8 +95,12 @@ _decoder = msgspec.json.Decoder(list[JournalEntry])
 _head_decoder = msgspec.json.Decoder(Head)
 
 
-def entries_of(transitions: Sequence[AnyTransition], before: AgentState) -> list[Entry]:
+def entries_of(
+    transitions: Sequence[AnyTransition], before: AgentState, counts: Counts | None = None
+) -> list[Entry]:
     """Return the entries of one append: one, or two if a query ends an execution.
+
+    The last one has these counts.
 
     Reading can start where an execution begins, and after each `STEPS_PER_CHECKPOINT` steps: there the
     entry has a checkpoint.
@@ -88,12 +112,12 @@ def entries_of(transitions: Sequence[AnyTransition], before: AgentState) -> list
                 state = earlier.apply_to(state)
             entries.append(_entry(transitions[start:index], before))
             before, start = state, index
-    entries.append(_entry(transitions[start:], before))
+    entries.append(_entry(transitions[start:], before, counts))
     return entries
 
 
-def _entry(transitions: Sequence[AnyTransition], before: AgentState) -> Entry:
-    return Entry(encode_entry(transitions, before), _checkpoint(transitions, before))
+def _entry(transitions: Sequence[AnyTransition], before: AgentState, counts: Counts | None = None) -> Entry:
+    return Entry(encode_entry(transitions, before), _checkpoint(transitions, before), counts)
 
 
 def _checkpoint(transitions: Sequence[AnyTransition], before: AgentState) -> Checkpoint | None:
