@@ -17,7 +17,7 @@ install = @$(BIN)/python -m pip install --disable-pip-version-check --progress-b
 	END { if (count) print "" }' || { cat $(VENV)/pip.log >&2; false; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-fleet demo-local chat test check soak format bench bench-models bench-stores bench-broadcast bench-stuck bench-peers house inspector picture docs docs-serve clean
+.PHONY: help demo demo-fleet demo-local chat test check soak format bench bench-against bench-models bench-stores bench-broadcast bench-stuck bench-peers house inspector picture docs docs-serve clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,10 @@ format: $(VENV)/.dev ## Format the code, and fix what ruff can fix
 
 bench: $(VENV)/.dev ## Measure the loop against a hand-written one, and against peers that are installed
 	$(BIN)/python -m benchmarks.loop
+
+bench-against: $(VENV)/.dev ## Measure this tree beside another commit, in turns: REF=main
+	@test -n "$(REF)" || { echo "name a commit: make bench-against REF=main" >&2; exit 2; }
+	@$(BIN)/python benchmarks/against.py "$(REF)"
 
 bench-models: $(VENV)/.dev ## Measure a model call against the bare HTTP client
 	$(BIN)/python -m benchmarks.models
