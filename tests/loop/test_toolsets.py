@@ -162,7 +162,7 @@ async def test_a_toolset_that_offers_the_name_of_another_tool_is_a_failure_in_th
     state = await scripted(tools=[echo, Catalogue("echo")]).run("go")
     assert state.status is AgentStatus.FAILED
     assert "two tools are named 'echo'" in state.steps[0].failures[0].message
-    assert "in a toolset around it with tool.renamed(…)" in state.steps[0].failures[0].message
+    assert "toolset.prefixed(…) or toolset.renamed(…)" in state.steps[0].failures[0].message
 
 
 async def test_a_toolset_that_cannot_be_closed_is_logged_and_the_run_keeps_its_state(
@@ -293,3 +293,102 @@ async def test_a_function_may_take_the_context_of_its_run() -> None:
     state = await agent.run("go", agent.new_session("s-1"))
     assert where.spec.parameters["properties"] == {}
     assert state.messages[2].text == "s-1"
+
+
+# Changing what a toolset offers
+
+
+class Shop(Toolset):
+    """Two tools on one connection; each call returns the name under which it was made."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    async def list(self) -> Sequence[ToolDefinition]:
+        return [ToolDefinition(name, "", SCHEMA) for name in ("find", "order")]
+
+    async def call(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> object:
+        return f"{name}, {context.tool}"
+
+    async def __aenter__(self) -> Self:
+        self.notes.append("open")
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.notes.append("close")
+
+
+TEA = {"query": "tea"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "names"),
+    [
+        (Shop().prefixed("shop_"), ["shop_find", "shop_order"]),
+        (Shop().filtered(lambda tool: tool.name != "order"), ["find"]),
+        (Shop().renamed({"find": "search", "unknown": "other"}), ["search", "order"]),
+        (Shop().renamed({"find": "order", "order": "find"}), ["order", "find"]),
+        (Shop().approved(), ["find", "order"]),
+        (Shop().prefixed("a_").prefixed("b_").renamed({"b_a_find": "c"}), ["c", "b_a_order"]),
+    ],
+)
+async def test_a_changed_toolset_offers_its_tools_under_their_new_names(
+    changed: Toolset, names: list[str]
+) -> None:
+    assert [tool.name for tool in await changed.list()] == names
+
+
+@pytest.mark.parametrize(
+    ("changed", "name"),
+    [
+        (Shop().prefixed("shop_"), "shop_order"),
+        (Shop().filtered(lambda tool: tool.name == "order"), "order"),
+        (Shop().renamed({"find": "order", "order": "find"}), "find"),
+        (Shop().approved(False), "order"),
+        (Shop().renamed({"order": "buy"}).prefixed("shop_"), "shop_buy"),
+    ],
+)
+async def test_a_tool_that_was_changed_runs_under_its_original_name(changed: Toolset, name: str) -> None:
+    state = await scripted(call(name, TEA), "done", tools=[changed]).run("go")
+    assert [message.text for message in state.messages if message.is_tool] == ["order, order"]
+
+
+async def test_a_tool_that_is_filtered_out_cannot_be_called() -> None:
+    agent = scripted(call("order", TEA), tools=[Shop().filtered(lambda tool: tool.name == "find")])
+    state = await agent.run("go")
+    assert "there is no tool named 'order'. The tools are: find." in state.steps[0].failures[0].message
+
+
+@pytest.mark.parametrize(("query", "waits"), [("tea", True), ("coffee", False)])
+async def test_an_approval_rule_of_a_toolset_decides_by_the_arguments(query: str, waits: bool) -> None:
+    shop = Shop().approved(lambda arguments: arguments["query"] == "tea")
+    state = await scripted(call("order", {"query": query}), "done", tools=[shop]).run("go")
+    assert (state.status is AgentStatus.PAUSED) is waits
+
+
+async def test_changed_toolsets_share_the_connection_of_the_original() -> None:
+    shop = Shop()
+    agent = scripted(
+        call("a_find", TEA), call("b_order", TEA), "done", tools=[shop.prefixed("a_"), shop.prefixed("b_")]
+    )
+    state = await agent.run("go")
+    assert state.status is AgentStatus.COMPLETED
+    assert shop.notes == ["open", "close"]
+
+
+async def test_a_changed_toolset_can_be_opened_by_itself() -> None:
+    shop = Shop()
+    async with shop.prefixed("a_") as changed:
+        assert len(await changed.list()) == 2
+        assert shop.notes == ["open"]
+    assert shop.notes == ["open", "close"]
+
+
+def test_two_tools_cannot_get_the_same_name() -> None:
+    with pytest.raises(ConfigurationError, match="two tools get the same name in renamed"):
+        Shop().renamed({"find": "it", "order": "it"})
+
+
+async def test_a_name_that_no_provider_accepts_is_refused_with_the_name() -> None:
+    with pytest.raises(ToolDefinitionError, match=r"invalid tool name .shop\.find."):
+        await Shop().prefixed("shop.").list()

@@ -182,19 +182,30 @@ class ToolDefinition:
         Args:
             name: The other name.
         """
-        renamed = copy.copy(self)
+        return self._changed(name, self.needs_approval)
+
+    def approved(self, rule: NeedsApproval) -> ToolDefinition:
+        """Return the tool with another rule about which calls wait for a person.
+
+        Args:
+            rule: True, False, or a function of the arguments and, as a second parameter, of the context.
+        """
+        return self._changed(self.name, rule)
+
+    def _changed(self, name: str, needs_approval: NeedsApproval) -> ToolDefinition:
+        changed = copy.copy(self)
         ToolDefinition.__init__(
-            renamed,
+            changed,
             name,
             self.description,
             self.spec.parameters,
             timeout=self.timeout,
             max_result_chars=self.max_result_chars,
-            needs_approval=self.needs_approval,
+            needs_approval=needs_approval,
             idempotent=self.idempotent,
         )
-        renamed.arguments = self.arguments
-        return renamed
+        changed.arguments = self.arguments
+        return changed
 
     def __repr__(self) -> str:
         return f"<tool {self.name}>"

@@ -10,16 +10,18 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
+from msgspec.structs import replace
+
 from whyloop.errors import ConfigurationError
-from whyloop.tools.tool import Tool, ToolContext, ToolDefinition
+from whyloop.tools.tool import NeedsApproval, Tool, ToolContext, ToolDefinition
 
 
 class Toolset(ABC):
     """Tools behind one object: functions, a server of tools, another agent.
 
-    Derive from it and write `list` and `call`. A toolset that wraps another one can rename, filter or guard
-    its tools. If it holds a connection, open it in `__aenter__` and close it in `__aexit__`: one task does
-    both. The toolset stays open while a run or an `async with agent` of any of its agents needs it.
+    Derive from it and write `list` and `call`. If it holds a connection, open it in `__aenter__` and close it
+    in `__aexit__`: one task does both. The toolset stays open while a run or an `async with agent` of any of
+    its agents needs it.
     """
 
     @abstractmethod
@@ -35,6 +37,52 @@ class Toolset(ABC):
             arguments: The arguments.
         """
 
+    def prefixed(self, text: str) -> Toolset:
+        """Return the same tools with a text before their names.
+
+        Args:
+            text: The text, such as `"git_"`.
+        """
+        return ChangedToolset(
+            self, lambda tool: tool.renamed(text + tool.name), lambda name: name.removeprefix(text)
+        )
+
+    def filtered(self, predicate: Callable[[ToolDefinition], bool]) -> Toolset:
+        """Return those of the tools for which a function returns True.
+
+        Args:
+            predicate: A function of the `ToolDefinition`.
+        """
+        return ChangedToolset(self, lambda tool: tool if predicate(tool) else None)
+
+    def renamed(self, names: Mapping[str, str]) -> Toolset:
+        """Return the same tools, some of them under other names.
+
+        Args:
+            names: The new names by the old ones.
+        """
+        originals = {new: old for old, new in names.items()}
+        if len(originals) < len(names):
+            raise ConfigurationError(f"two tools get the same name in renamed({dict(names)!r}): use another")
+        return ChangedToolset(
+            self,
+            lambda tool: tool.renamed(names.get(tool.name, tool.name)),
+            lambda name: originals.get(name, name),
+        )
+
+    def approved(self, rule: NeedsApproval = True) -> Toolset:
+        """Return the same tools with another rule about which calls wait for a person.
+
+        Args:
+            rule: As `needs_approval` of a tool: True, False, or a function of the arguments and the context.
+        """
+        return ChangedToolset(self, lambda tool: tool.approved(rule))
+
+    @property
+    def source(self) -> Toolset:
+        """The toolset that is opened to use this one: itself, unless it changes another one."""
+        return self
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -42,6 +90,50 @@ class Toolset(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         return None
+
+
+class ChangedToolset(Toolset):
+    """The tools of another toolset, changed or left out; both share one connection.
+
+    Args:
+        toolset: The other toolset.
+        change: A function that returns a tool as it is offered, None to leave it out.
+        original: A function that returns the name of a tool in the other toolset. Default: the same name.
+    """
+
+    def __init__(
+        self,
+        toolset: Toolset,
+        change: Callable[[ToolDefinition], ToolDefinition | None],
+        original: Callable[[str], str] = str,
+    ) -> None:
+        self._toolset = toolset
+        self._change = change
+        self._original = original
+
+    @property
+    def source(self) -> Toolset:
+        """The toolset that is opened to use this one."""
+        return self._toolset.source
+
+    async def list(self) -> Sequence[ToolDefinition]:
+        """Return the tools that the change leaves."""
+        changed = [self._change(tool) for tool in await self._toolset.list()]
+        return [tool for tool in changed if tool is not None]
+
+    async def call(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> object:
+        """Run a tool of the other toolset, under the name that it has there."""
+        original = self._original(name)
+        return await self._toolset.call(original, arguments, replace(context, tool=original))
+
+    async def __aenter__(self) -> Self:
+        await self._toolset.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._toolset.__aexit__(kind, error, traceback)
 
 
 ToolLike = Toolset | Tool | Callable[..., Any]
@@ -78,7 +170,7 @@ def tools_by_name(tools: Iterable[tuple[ToolDefinition, Toolset]]) -> ToolTable:
         if tool.name in found:
             raise ConfigurationError(
                 f"two tools are named {tool.name!r}, and a model could not tell them apart: "
-                "rename one with @tool(name=…), or in a toolset around it with tool.renamed(…)"
+                "rename one with @tool(name=…), toolset.prefixed(…) or toolset.renamed(…)"
             )
         found[tool.name] = (tool, toolset)
     return found
@@ -143,7 +235,7 @@ _lock = threading.RLock()  # Reentrant, since a task may start as soon as it is 
 async def keep_open(toolsets: Iterable[Toolset]) -> AsyncIterator[None]:
     """Keep toolsets open during a block; open those that are not open yet."""
     async with AsyncExitStack() as stack:
-        for toolset in toolsets:
+        for toolset in [each.source for each in toolsets]:
             if _has_lifetime(toolset):
                 lifetime = _use(toolset)
                 stack.push_async_callback(lifetime.close)
