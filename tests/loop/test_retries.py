@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from tests.support import assert_readable, broken, flaky, requests_of, scripted
+from tests.loop.processes import LIVE_ONLY
+from tests.support import MemoryJournal, assert_readable, broken, flaky, requests_of, scripted
 from whyloop import (
+    Agent,
     AgentState,
     AgentStatus,
     Backoff,
+    Budget,
     ContinuationDecision,
     ContinuationEvaluation,
     ErrorPolicy,
     ErrorPolicyCriterion,
+    tool,
 )
 from whyloop.errors import (
     ConfigurationError,
@@ -23,7 +28,10 @@ from whyloop.errors import (
     ToolExecutionError,
     ToolTimeoutError,
 )
-from whyloop.testing import FakeClock, assert_continued, assert_stopped, call, calls
+from whyloop.events import AgentEvent
+from whyloop.loop.executions import resume_run, start_run
+from whyloop.testing import FakeClock, ScriptedModel, assert_continued, assert_stopped, call, calls
+from whyloop.wire.view import read_back
 
 STEADY = Backoff(base=1, factor=2, cap=60, jitter=0)
 
@@ -306,3 +314,40 @@ async def test_the_first_line_keeps_the_message_of_the_provider_when_retries_run
     state = await scripted(busy, busy, error_policy=ErrorPolicy.retry_all(1)).run("go")
     first = state.explain().splitlines()[0]
     assert "after 2 consecutive failures (max: 1): HTTP 429: your plan allows 3 requests a minute" in first
+
+
+class WholeSeconds(FakeClock):
+    """A clock whose stopwatch counts in whole numbers."""
+
+    def monotonic(self) -> int:
+        return int(super().monotonic())
+
+
+async def test_numbers_are_the_same_in_the_run_and_in_its_journal() -> None:
+    journal, sent, clock = MemoryJournal(), list[AgentEvent](), WholeSeconds()
+
+    @tool
+    def work() -> str:
+        clock.advance(2)
+        return "done"
+
+    failures = [RateLimitError("busy", retry_after=5), ModelError("down")]
+    agent = Agent(
+        ScriptedModel([*failures, call("work"), call("work"), "done"]),
+        [work],
+        clock=clock,
+        max_steps=2,
+        timeout=300,
+        error_policy=ErrorPolicy.retry_all(3),
+        backoff=Backoff(base=2, factor=2, cap=60, jitter=0),
+        event_handler=sent.append,
+    )
+    start = journal.create(agent)
+    before = len(journal.entries)
+    state = await start_run(agent, "go", start, journal=journal).finish()
+    assert state.stop_reason == "steps_limit"
+    state = await resume_run(agent, state, grant=Budget(steps=5, seconds=5), journal=journal).finish()
+    assert msgspec.json.encode(state.to_dict()) == msgspec.json.encode(journal.state.to_dict())
+    recorded = read_back(start, journal.transitions[before:])
+    live = [event for event in sent if not isinstance(event, LIVE_ONLY)]
+    assert msgspec.json.encode(live) == msgspec.json.encode(list(recorded))

@@ -25,8 +25,10 @@ from tests.support import (
 )
 from whyloop import AgentState, Backoff, ErrorPolicy, Message, Usage, tool
 from whyloop.errors import ModelError, RateLimitError, SnapshotError
+from whyloop.stores.listing import summary_of
 from whyloop.testing import call, calls, text
 from whyloop.values.transitions import Queried
+from whyloop.wire.ui import canonical_messages
 
 DOCUMENT = snapshot()
 
@@ -296,3 +298,62 @@ def test_reading_a_snapshot_does_not_change_it() -> None:
     document = copy.deepcopy(DOCUMENT)
     Queried(START, execution_id="e", message=Message.user("x")).apply_to(AgentState.from_dict(document))
     assert document == DOCUMENT
+
+
+def test_equal_states_are_not_unequal() -> None:
+    state = session(steps=2, tool_calls=1)
+    restored = AgentState.from_dict(state.to_dict())
+    assert restored == state
+    assert (restored != state) is False
+    assert restored != session(steps=1)
+
+
+@pytest.mark.parametrize("cost", ["1E+30", "-1", "NaN", "Infinity", 10**30])
+@pytest.mark.parametrize("path", ["usage", "execution.usage", "steps.0.usage"])
+@pytest.mark.parametrize("name", ["cost", "known_cost"])
+def test_a_cost_that_is_no_amount_of_money_is_an_error_that_names_the_path(
+    path: str, name: str, cost: str | int
+) -> None:
+    with pytest.raises(SnapshotError) as caught:
+        AgentState.from_dict(changed(path, {name: cost}))
+    assert caught.value.path == in_brackets(path)
+    assert "from zero to 1,000,000,000,000,000" in str(caught.value)
+
+
+def test_the_smallest_and_the_largest_cost_can_be_shown() -> None:
+    for cost, shown in (("1E-300", "less than $0.000000000001"), ("1E+15", "$1,000,000,000,000,000.00")):
+        state = AgentState.from_dict(changed("execution.usage", {"cost": cost}))
+        assert f"cost {shown}" in state.explain()
+        assert_readable(state)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "where"),
+    [
+        ("usage.input", 10**5000, "$.usage.input"),
+        ("usage.input", 2**63, "$.usage.input"),
+        ("metadata", {"a": [{"b": 10**5000}]}, "$.metadata.a[0].b"),
+        ("metadata", {"a": object()}, "$.metadata.a"),
+        ("metadata", {"a": ["\ud800"]}, "$.metadata.a[0]"),
+    ],
+    ids=[
+        "a number of 5,000 digits",
+        "a number of 64 bits",
+        "a long number inside",
+        "an object",
+        "a surrogate",
+    ],
+)
+def test_a_value_that_cannot_be_written_again_is_an_error_that_names_the_path(
+    path: str, value: object, where: str
+) -> None:
+    with pytest.raises(SnapshotError) as caught:
+        AgentState.from_dict(changed(path, value))
+    assert caught.value.path == where
+
+
+def test_a_moment_at_the_end_of_the_calendar_can_be_shown() -> None:
+    state = AgentState.from_dict(changed("steps.0.started_at", "0001-01-01T00:00:00+23:59"))
+    assert_readable(state)
+    assert canonical_messages(state)
+    assert summary_of(state).agent_id == state.agent_id

@@ -10,11 +10,16 @@ from typing import Any
 
 from tests.wire.support import read as read_slim
 from whyloop import AgentState, SlimAgentStateSerializer, SlimSerializationConfig
+from whyloop.cli.renderer import conversation
 from whyloop.errors import SnapshotError
+from whyloop.stores.listing import summary_of
+from whyloop.wire.document import document
+from whyloop.wire.ui import canonical_messages
 
 ODD: list[Any] = [
     *(None, True, False, 0, -1, 1.5, -0.0, 2**53, 2**64, -(2**70), 10**300),
     *(1e10, 1e15, 1e308, float("inf"), float("nan")),
+    *("1E+30", "-1", "NaN", "-Infinity", "1E-999999", "9" * 40, "0.1"),
     *("", "x", "\ud800", "\x00", "🙂" * 50, "9999-12-31T23:59:59Z", "0001-01-01T00:00:00+23:59", "stop"),
     *("assistant", "tool", "approved", "paused", "x" * 20_000),
     *([], {}, [[]], [None], {"": ""}, {"version": 1}, {"type": "image"}, {"\ud800": 1}, [0] * 2_000),
@@ -141,15 +146,25 @@ class Tally:
             self.paths.append(error.path)
             return
         self.accepted += 1
-        if self.accepted % 10 == 0:
+        if self.accepted % 3 == 0:
             for state in [found] if isinstance(found, AgentState) else found:
                 check_use(state)
 
 
 def check_use(state: AgentState) -> None:
-    """A state that was read can be looked at and written, in full and slim."""
-    state.explain()
+    """A state that was read can be explained, shown and written, in full and slim."""
+    explanation = state.explanation
+    for text in (explanation.to_markdown(), explanation._repr_html_(), state.explain(), repr(state)):
+        assert text
+    json.dumps(explanation.to_dict())
     assert isinstance(state.pending_calls, tuple)
-    AgentState.from_dict(json.loads(json.dumps(state.to_dict())))
+    json.dumps(document(state))
+    json.dumps(canonical_messages(state))
+    assert summary_of(state).agent_id == state.agent_id
+    for line in conversation(state, full=True):
+        line.plain()
+    restored = AgentState.from_dict(json.loads(json.dumps(state.to_dict())))
+    assert restored == state
+    assert (restored != state) is False
     for config in (SlimSerializationConfig.minimal(), SlimSerializationConfig.full()):
         read_slim(SlimAgentStateSerializer(config).serialize(state))

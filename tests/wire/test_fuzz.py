@@ -20,8 +20,19 @@ pytestmark = pytest.mark.slow
 
 INPUTS = 6_000
 
+
+def priced() -> dict[str, Any]:
+    """A snapshot in which every amount of money is known, and one is granted."""
+    whole = snapshot()
+    holders = [whole, whole["execution"], *whole["steps"]]
+    for number, holder in enumerate(holders, 1):
+        holder["usage"] = {**holder.get("usage", {}), "cost": f"0.{number}"}
+    whole["execution"]["granted"] = {"usd": "0.5", "seconds": 5}
+    return whole
+
+
 READERS: dict[str, tuple[Callable[[Any], AgentState], list[dict[str, Any]]]] = {
-    "full": (AgentState.from_dict, [snapshot(), snapshot(), AgentState().to_dict()]),
+    "full": (AgentState.from_dict, [snapshot(), priced(), AgentState().to_dict()]),
     "slim": (
         SlimAgentStateSerializer().deserialize,
         [golden("minimal"), golden("standard"), golden("full"), golden("standard_paused")],

@@ -272,7 +272,7 @@ async def run_call(setup: Setup, state: AgentState, index: int, deadline: dateti
         # Otherwise the model would not know which arguments led to the result.
         note = f"[{by} changed the arguments to {encoding.json_text(edited)}]"
         result = replace(result, note=note)
-    seconds = world.monotonic() - started
+    seconds = float(world.monotonic() - started)
     return CallFinished(world.now(), index=index, result=result, seconds=seconds if seconds > 0 else 0.0)
 
 

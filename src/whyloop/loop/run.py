@@ -226,7 +226,7 @@ class Run:
         seconds = max(0.0, (until - self.world.now()).total_seconds())
         cancelled = await self.interruptions.run_until_interrupted(step, self.world.sleep(seconds))
         now = self.world.now() if cancelled or step.interrupted else max(until, self.world.now())
-        self.add(Waited(now, seconds=max(0.0, self.world.monotonic() - started)))
+        self.add(Waited(now, seconds=max(0.0, float(self.world.monotonic() - started))))
         if cancelled is not None:
             try:
                 raise cancelled

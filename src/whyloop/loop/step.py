@@ -62,7 +62,7 @@ class StepInProgress(Struct, gc=False):
 
     def lap(self, monotonic: float, until: datetime | None = None) -> float:
         """Return the active seconds since the previous lap, at least those up to a moment."""
-        seconds, self.lapped_at = monotonic - self.lapped_at, monotonic
+        seconds, self.lapped_at = float(monotonic - self.lapped_at), monotonic
         if until is not None:
             seconds = max(seconds, (until - self.begun_at).total_seconds() - self.counted)
         self.counted += seconds

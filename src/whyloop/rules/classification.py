@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
-from math import isfinite
+from math import inf, isfinite
 from operator import attrgetter
 
 from msgspec.structs import replace
@@ -29,6 +29,8 @@ from whyloop.values.text import clean, shortened
 MAX_ERROR_LENGTH = 10_000
 EMPTY_REPLY = "the model's reply was empty: no text and no tool calls"
 _MAX_NAME_LENGTH = 64
+# The tokens of one answer. The sum of a session stays far below what a snapshot may hold.
+_MOST = 2**53
 
 _BUSY = frozenset({429, 529})
 _UNAVAILABLE = 503
@@ -172,7 +174,7 @@ def normalize_response(response: ModelResponse) -> ModelResponse:
             and type(response.reasoning) is str
             and response.source is None
             and not response.unsupported
-            and (usage.input | usage.output | usage.cached | usage.reasoning | usage.cache_writes) >= 0
+            and 0 <= usage.input | usage.output | usage.cached | usage.reasoning | usage.cache_writes <= _MOST
             and usage.cost is None
         ):
             if text and calls:
@@ -236,9 +238,9 @@ def _cost(cost: object) -> Decimal | None:
 
 def _count(number: object) -> int:
     """Return a number of tokens; 0 for anything that is not a number."""
-    if isinstance(number, bool) or not isinstance(number, int | float) or not isfinite(number):
+    if isinstance(number, bool) or not isinstance(number, int | float) or not -inf < number < inf:
         return 0
-    return max(0, int(number))
+    return min(max(0, int(number)), _MOST)
 
 
 def _call(call: object) -> ToolCall:

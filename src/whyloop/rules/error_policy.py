@@ -366,7 +366,7 @@ class Backoff(Struct, frozen=True):
             retry_after: The seconds that the provider asks to wait. Default: none.
         """
         if retry_after is not None and retry_after >= 0:
-            return min(retry_after, self.cap)
+            return float(min(retry_after, self.cap))
         exponent = min(max(0, failures - 1), 64)  # Beyond that, the cap limits every delay.
         full = min(self.cap, self.base * self.factor**exponent)
-        return full * (1 - self.jitter * randomness)
+        return float(full * (1 - self.jitter * randomness))

@@ -22,6 +22,7 @@ from whyloop.values.encoding import jsonable
 from whyloop.values.failure import ErrorHandlingDecision
 from whyloop.values.log import Log
 from whyloop.values.redaction import DEFAULT_REDACTION, LONGEST, Redaction, redacted, redacted_cut
+from whyloop.values.scalars import as_utc
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import Step, error_text
 from whyloop.values.text import clean, shortened
@@ -87,7 +88,7 @@ def listing_of(summary: Summary, version: int) -> Listing:
     Args:
         version: The version of the session that is listed like this.
     """
-    started_at, updated_at = summary.started_at.astimezone(UTC), summary.updated_at.astimezone(UTC)
+    started_at, updated_at = as_utc(summary.started_at), as_utc(summary.updated_at)
     metadata = jsonable(summary.metadata)
     stored = replace(
         summary,
@@ -195,7 +196,7 @@ def page_of(found: Sequence[Summary], limit: int) -> Page:
 
 def cursor_of(summary: Summary) -> str:
     """Return the cursor of a page that ends with this session."""
-    written = msgspec.json.encode((summary.started_at.astimezone(UTC).isoformat(), summary.agent_id))
+    written = msgspec.json.encode((as_utc(summary.started_at).isoformat(), summary.agent_id))
     return urlsafe_b64encode(written).decode().rstrip("=")
 
 

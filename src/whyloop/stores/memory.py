@@ -53,7 +53,7 @@ from whyloop.stores.records import (
 )
 from whyloop.stores.store import UNATTENDED, Store
 from whyloop.values.encoding import jsonable
-from whyloop.values.scalars import utc_now
+from whyloop.values.scalars import as_utc, utc_now
 from whyloop.values.state import AgentStatus
 from whyloop.wire.journal import Checkpoint, Counts, Entry
 
@@ -457,7 +457,7 @@ def _copy(summary: Summary) -> Summary:
 
 def _place(summary: Summary) -> tuple[datetime, str]:
     """Return the key by which sessions are listed, the greatest first."""
-    return summary.started_at.astimezone(UTC), summary.agent_id
+    return as_utc(summary.started_at), summary.agent_id
 
 
 def _could_continue(summary: Summary) -> bool:

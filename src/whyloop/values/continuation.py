@@ -243,6 +243,7 @@ class Budget(Struct, frozen=True, gc=False, omit_defaults=True):
                 raise ConfigurationError(f"invalid budget {name}={value!r}: use a number")
             if not 0 <= value <= LARGEST:
                 raise ConfigurationError(f"invalid budget {name}={value!r}: use zero to {LARGEST:,}")
+        force_setattr(self, "seconds", float(self.seconds))  # As it is read back.
         if self.usd is not _NO_MONEY:
             # The encoder omits exactly the default.
             force_setattr(self, "usd", as_dollars(self.usd, "budget usd=") or _NO_MONEY)

@@ -60,13 +60,35 @@ def comparable(value: object) -> bytes:
 def decode(data: object, as_type: type[T]) -> T:
     """Return plain data as a value; a `SnapshotError` names the path of a problem."""
     try:
-        return msgspec.convert(data, as_type)
+        # The value has exactly what JSON holds, so that it equals the one that is read back.
+        plain = msgspec.json.decode(msgspec.json.encode(data))
+        return msgspec.convert(plain, as_type)
     except msgspec.ValidationError as error:
         raise snapshot_error(str(error)) from None
     except RecursionError:
         raise SnapshotError("the data is nested too deep") from None
-    except UnicodeError:
-        raise SnapshotError("the data has text that cannot be encoded") from None
+    except (TypeError, ValueError, OverflowError):
+        path, problem = _unwritable(data)
+        raise SnapshotError(problem, path) from None
+
+
+def _unwritable(data: Any, path: str = "$") -> tuple[str, str]:
+    """Return the path and the problem of the first value that JSON cannot hold."""
+    inner: list[tuple[str, Any]] = []
+    if isinstance(data, Mapping):
+        inner = [(f".{key}", part) for key in data for part in (key, data[key])]
+    elif isinstance(data, list | tuple):
+        inner = [(f"[{index}]", part) for index, part in enumerate(data)]
+    for step, part in inner:
+        try:
+            msgspec.json.decode(msgspec.json.encode(part))
+        except (TypeError, ValueError, OverflowError):
+            return _unwritable(part, clean(f"{path}{step}"))
+    if isinstance(data, str):
+        return path, "the text cannot be encoded"
+    if isinstance(data, int):
+        return path, "the number has too many digits"
+    return path, f"JSON cannot hold a value of type {type(data).__name__}"
 
 
 def copied(source: object, as_type: type[T], **fields: object) -> T:

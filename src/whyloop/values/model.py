@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, UnsetType
 
+from whyloop.errors import ConfigurationError
 from whyloop.values.messages import Message, ToolCall
 from whyloop.values.scalars import Count
 
@@ -33,6 +34,11 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
     """The tokens of `input` that were written to a cache."""
     known_cost: Decimal | None = None
     """The known part of an unknown cost, a lower bound; None if no part is known."""
+
+    def __post_init__(self) -> None:
+        if self.cost is not None or self.known_cost is not None:
+            refuse_impossible_cost(self.cost)
+            refuse_impossible_cost(self.known_cost)
 
     @property
     def total(self) -> int:
@@ -67,10 +73,22 @@ NO_USAGE = Usage()
 """The default of every field: the encoder omits exactly this value."""
 
 
+LARGEST_COST = Decimal(10**15)
+"""The largest cost of a session in US dollars; that of one answer is far smaller."""
+
+
+def refuse_impossible_cost(cost: object) -> None:
+    """Raise a `ConfigurationError` for a number that is no amount of money."""
+    if isinstance(cost, Decimal) and not (cost.is_finite() and 0 <= cost <= LARGEST_COST):
+        raise ConfigurationError(
+            f"invalid cost {cost:.6g}: use an amount in US dollars, from zero to {LARGEST_COST:,}"
+        )
+
+
 def _total_cost(one: Usage, other: Usage) -> Decimal | None:
     """Return the cost of both; unknown plus known is unknown."""
     if one.cost is not None and other.cost is not None:
-        return one.cost + other.cost
+        return min(one.cost + other.cost, LARGEST_COST)
     if one.is_unpriced or other.is_unpriced:
         return None
     return other.cost if one.cost is None else one.cost
@@ -80,7 +98,7 @@ def _known_cost(one: Usage, other: Usage) -> Decimal | None:
     """Return the known part of the cost of both."""
     first = one.known_cost if one.cost is None else one.cost
     second = other.known_cost if other.cost is None else other.cost
-    return first if second is None else second if first is None else first + second
+    return first if second is None else second if first is None else min(first + second, LARGEST_COST)
 
 
 class FinishReason(StrEnum):

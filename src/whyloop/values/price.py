@@ -15,6 +15,7 @@ Dollars = Decimal | float | str
 """An amount as people write it: 0.5, 1, "0.15" or a Decimal."""
 
 LARGEST_AMOUNT = 10**10
+_LARGEST_SHOWN, _SMALLEST_SHOWN = Decimal(10**20), Decimal("0.000000000001")
 _CENT = Decimal("0.01")
 
 
@@ -84,6 +85,10 @@ def plain(amount: Decimal) -> Decimal:
 
 def dollars(amount: Decimal) -> str:
     """Return an amount for people, rounded down: "$12.34", "$0.0123", "$0.000045"."""
+    if not amount.is_finite() or amount > _LARGEST_SHOWN:  # A sum of sums; more digits than a context has.
+        return f"${amount:.3g}"
+    if 0 < amount < _SMALLEST_SHOWN:
+        return f"less than ${_SMALLEST_SHOWN:f}"
     if amount >= 1 or not amount:
         shown = amount.quantize(_CENT, ROUND_DOWN)
     else:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta
 
 Moment = Annotated[datetime, Meta(tz=True)]
-Count = Annotated[int, Meta(ge=0)]
+LARGEST_COUNT = 2**63 - 1
+Count = Annotated[int, Meta(ge=0, le=LARGEST_COUNT)]
 # These bounds exclude NaN and infinity, which JSON cannot hold either.
 Seconds = Annotated[float, Meta(ge=0, le=1e15)]
 
@@ -18,6 +19,14 @@ NEVER = datetime(1, 1, 1, tzinfo=UTC)
 def utc_now() -> datetime:
     """Return the time for values created outside the loop, which uses its own clock."""
     return datetime.now(UTC)
+
+
+def as_utc(moment: datetime) -> datetime:
+    """Return a moment in UTC; one at an end of the calendar keeps its digits."""
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        return moment.replace(tzinfo=UTC)
 
 
 def new_id() -> str:

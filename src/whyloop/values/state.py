@@ -358,6 +358,9 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in _STORED)
 
+    def __ne__(self, other: object) -> bool:  # The base class compares by identity.
+        return not self == other
+
     __hash__ = None  # type: ignore[assignment]
 
 

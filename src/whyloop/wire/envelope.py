@@ -29,6 +29,7 @@ from whyloop.values import encoding
 from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.model import Usage
 from whyloop.values.redaction import DEFAULT_REDACTION, Redaction, redacted
+from whyloop.values.scalars import as_utc
 from whyloop.values.summaries import args_summary, result_summary
 from whyloop.values.text import clean
 from whyloop.wire.view import RECOVERY
@@ -130,7 +131,7 @@ def envelope(event: AgentEvent, config: BroadcastConfig, session_id: str | None 
 def timestamp(moment: datetime) -> str:
     """Return a moment in UTC, with milliseconds."""
     if moment.tzinfo is not UTC:
-        moment = moment.astimezone(UTC)
+        moment = as_utc(moment)
     # Ten times as fast as `isoformat`; every envelope has a timestamp.
     written: str = msgspec.to_builtins(moment)
     return written[:23] + "Z" if len(written) == _WITH_MICROSECONDS else written[:19] + ".000Z"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -21,6 +21,7 @@ from whyloop.values.failure import Correction, Failure
 from whyloop.values.messages import CallChange, Message, Part, TextPart, ToolCall, ToolResult
 from whyloop.values.model import ModelSource
 from whyloop.values.redaction import Redaction
+from whyloop.values.scalars import as_utc
 from whyloop.values.state import AgentState
 from whyloop.values.step import OpenCall, OpenStep, RequestPart, Step, ToolRun
 from whyloop.wire.slim_document import (
@@ -418,10 +419,7 @@ def _stripped(value: T, left_out: dict[type, dict[str, Any]]) -> T:
     """Return a value with its times in UTC, and with some fields emptied."""
     shown: Any = value
     if isinstance(value, datetime):
-        try:
-            shown = value.astimezone(UTC)
-        except OverflowError:  # Dates at either end of the calendar cannot be converted.
-            shown = value.replace(tzinfo=UTC)
+        shown = as_utc(value)
     elif isinstance(value, tuple):
         shown = tuple([_stripped(item, left_out) for item in value])
     elif isinstance(value, Struct):

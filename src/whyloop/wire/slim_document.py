@@ -48,7 +48,7 @@ from whyloop.values.execution import AgentStatus, Execution
 from whyloop.values.failure import Failure, FailureTally
 from whyloop.values.log import Log
 from whyloop.values.messages import CallChange, Content, Message, MessageRole, ToolCall
-from whyloop.values.model import FinishReason, ModelSource, Usage
+from whyloop.values.model import FinishReason, ModelSource, Usage, refuse_impossible_cost
 from whyloop.values.redaction import DEFAULT_REDACTION, Redaction
 from whyloop.values.scalars import Count, Moment, Seconds, new_id
 from whyloop.values.snapshot import check_open_step, check_version
@@ -128,6 +128,10 @@ class Tokens(Struct, frozen=True, omit_defaults=True):
     cache_writes: Count = 0
     known_cost: Decimal | None = None
 
+    def __post_init__(self) -> None:
+        refuse_impossible_cost(self.cost)
+        refuse_impossible_cost(self.known_cost)
+
 
 class StepTokens(Struct, frozen=True, omit_defaults=True):
     total: Count
@@ -139,6 +143,10 @@ class StepTokens(Struct, frozen=True, omit_defaults=True):
     reported: bool = True
     cache_writes: Count = 0
     known_cost: Decimal | None = None
+
+    def __post_init__(self) -> None:
+        refuse_impossible_cost(self.cost)
+        refuse_impossible_cost(self.known_cost)
 
 
 class SlimExecution(Struct, frozen=True, omit_defaults=True):
