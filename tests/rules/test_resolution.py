@@ -16,7 +16,6 @@ from whyloop import (
     ContinuationOutcome,
     StopReason,
 )
-from whyloop.rules.criteria import resolve
 
 FORBID = ContinuationDecision.FORBID_CONTINUATION
 REQUEST = ContinuationDecision.REQUEST_CONTINUATION
@@ -194,7 +193,7 @@ WANTED, FINE = (
 def test_a_natural_end_and_a_pause(
     said: tuple[ContinuationEvaluation, ...], interrupted: bool, stop_reason: str | None, resolved_by: str
 ) -> None:
-    outcome = resolve(said, interrupted=interrupted)
+    outcome = ContinuationOutcome.from_evaluations(said, interrupted=interrupted)
     assert not outcome.should_continue
     assert (outcome.stop_reason, outcome.resolved_by) == (stop_reason, resolved_by)
     assert outcome.pauses is (stop_reason is None)
@@ -209,13 +208,15 @@ def test_the_refinements_do_not_depend_on_the_order_either(
 ) -> None:
     shuffled = list(said)
     random.shuffle(shuffled)
-    first, second = (resolve(tuple(each), interrupted=interrupted) for each in (said, shuffled))
+    first, second = (
+        ContinuationOutcome.from_evaluations(each, interrupted=interrupted) for each in (said, shuffled)
+    )
     assert (first.decision, first.pauses) == (second.decision, second.pauses)
 
 
 @given(every_kind, st.booleans())
 def test_the_outcome_follows_the_contract(said: list[ContinuationEvaluation], interrupted: bool) -> None:
-    outcome = resolve(tuple(said), interrupted=interrupted)
+    outcome = ContinuationOutcome.from_evaluations(said, interrupted=interrupted)
     tiers = {tier: [e for e in said if e.decision is tier] for tier in (FORBID, REQUEST, STOP, ALLOW)}
     natural = all(e.exhausted for e in tiers[FORBID]) and not tiers[REQUEST] and tiers[STOP]
     if tiers[FORBID] and not (natural and not interrupted):

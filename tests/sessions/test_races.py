@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tests.support import pay, scripted
 from whyloop import Agent, Session, tool
-from whyloop.errors import LeaseLostError, SessionNotFoundError, StoreUnavailableError
+from whyloop.errors import LeaseLostError, SessionNotFoundError
 from whyloop.stores import Entry, Lease, MemoryStore, Stored
 from whyloop.testing import FakeClock, Reply, call, calls
 from whyloop.values.step_transitions import CallFinished
@@ -295,26 +295,3 @@ async def test_a_fork_does_not_take_a_decision_with_it() -> None:
     assert [pending.arguments for pending in fork.pending_calls] == [{"amount": 5}]
     branch = await Session.open(store, agent_with(), fork.agent_id)
     assert (await branch.resume()).status == "paused"
-
-
-async def test_a_stop_of_a_dead_run_keeps_the_other_evaluations() -> None:
-    class Dying(MemoryStore):
-        writes = 0
-
-        async def append(self, agent_id: str, entries: Sequence[Entry], **rest: Any) -> str | None:
-            self.writes += 1
-            if self.writes == 4:
-                raise StoreUnavailableError("down")
-            return await super().append(agent_id, entries, **rest)
-
-    store = Dying()
-    session = await Session.open(store, agent_with(call("echo"), call("echo"), "done"))
-    with pytest.raises(StoreUnavailableError):
-        await session.send("go")
-    assert (await session.refresh()).status == "in_progress"
-    assert await store.request_stop(session.agent_id, "enough")
-    state = await store.load(session.agent_id)
-    outcome = state.steps[-1].outcome
-    assert outcome is not None
-    assert (outcome.resolved_by, outcome.stop_reason) == ("StopRequestedCheck", "user_requested")
-    assert len(outcome.evaluations) == 7

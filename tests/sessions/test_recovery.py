@@ -11,14 +11,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support import RespondingModel, pay, scripted, two_stores
-from whyloop import Agent, AgentState, Budget, Session, tool
+from tests.support import RespondingModel, assert_readable, pay, scripted, two_stores
+from tests.wire.support import slim
+from whyloop import (
+    Agent,
+    AgentState,
+    Budget,
+    ContinuationOutcome,
+    Session,
+    SlimAgentStateSerializer,
+    StepsLimit,
+    tool,
+)
 from whyloop.broadcasting import EventFeed
 from whyloop.errors import ConfigurationError, StoreUnavailableError
 from whyloop.loop.executions import recover_run
+from whyloop.replay import Recording, judge
 from whyloop.sessions.recovery import SECONDS_AFTER_ERROR, Recovery, recover
 from whyloop.stores import Entry, MemoryStore, SqliteStore, Store, Summary
-from whyloop.testing import FakeClock, call
+from whyloop.testing import FakeClock, call, calls
 from whyloop.values.model import ModelRequest, ModelResponse
 
 
@@ -184,6 +195,69 @@ async def test_a_stop_beats_a_limit_before_the_grant_of_a_run_whose_runner_died(
     state = await second.load(session.agent_id)
     assert (state.status, state.stop_reason) == ("stopped", "user_requested")
     assert "StepsLimit" not in state.explanation.headline
+
+
+async def died_with_three_open_calls(store: Store) -> str:
+    """A session whose runner died while none of the three calls of its second step had a result."""
+    three = calls(call("echo"), call("echo"), call("echo"))
+    return await died(store, shop(call("echo"), three, "done"), 4)
+
+
+async def test_a_stop_without_the_agent_has_only_what_is_true_of_the_session(stores: tuple[Any, Any]) -> None:
+    first, second = stores
+    agent_id = await died_with_three_open_calls(first)
+    assert await second.request_stop(agent_id, "enough")
+    state = await second.load(agent_id)
+    assert [(each.criterion, each.reason) for each in state.outcome.evaluations] == [
+        ("StopRequestedCheck", "enough")
+    ]
+    assert (state.status, state.stop_reason, state.outcome.partial) == ("stopped", "user_requested", True)
+    assert "await the model" not in state.explain()
+    assert "recorded without the agent" in state.explain()
+    assert "recorded without the agent" in state.outcome.explain()
+    assert_readable(state)
+    assert ContinuationOutcome.from_dict(state.outcome.to_dict()) == state.outcome
+    assert SlimAgentStateSerializer().deserialize(slim(state)).outcome.partial
+
+
+async def test_a_stop_with_the_agent_asks_every_rule_again(stores: tuple[Any, Any]) -> None:
+    first, second = stores
+    agent_id, agent = await died_with_three_open_calls(first), shop("done")
+    session = await Session.open(second, agent, agent_id)
+    assert await session.request_stop("enough")
+    state = await session.refresh()
+    assert state.outcome == agent.criteria.evaluate(state)
+    said = state.outcome.evaluation_for("ToolCallPresenceCheck")
+    assert said is not None
+    assert said.reason == "3 tool calls have no result yet"
+    assert (state.outcome.resolved_by, state.outcome.partial) == ("StopRequestedCheck", False)
+
+
+async def test_two_partial_stops_in_a_row_are_both_partial(stores: tuple[Any, Any]) -> None:
+    first, second = stores
+    agent_id = await died(first, shop(call("echo"), call("echo")), 3)
+    assert await second.request_stop(agent_id, "enough")
+    branch = await second.fork(agent_id)
+    assert branch.outcome.partial
+    session = await Session.open(second, shop(call("pay", {"amount": 5})), agent_id)
+    assert (await session.resume()).status == "paused"
+    assert await second.request_stop(agent_id, "again")
+    state = await second.load(agent_id)
+    assert (state.outcome.reason, state.outcome.partial) == ("again", True)
+
+
+async def test_a_partial_stop_is_judged_as_it_was_recorded(stores: tuple[Any, Any]) -> None:
+    first, second = stores
+    agent_id, agent = await died(first, shop(call("echo"), call("echo"), "done"), 3), shop()
+    assert await second.request_stop(agent_id, "enough")
+    recording, state = await Recording.read(second, agent_id), await second.load(agent_id)
+    assert state.open_step is None
+    for run in (recording, state):
+        for replay in (judge(run, agent.criteria), judge(run, agent.criteria, replace_all=True)):
+            assert (replay.stop_reason, replay.resolved_by) == ("user_requested", "StopRequestedCheck")
+            assert not replay.beyond
+            assert not replay.latest.differs
+        assert judge(run, StepsLimit(1)).stop_reason == "steps_limit"
 
 
 async def test_a_denied_recovery_stops_the_session(stores: tuple[Any, Any]) -> None:

@@ -269,13 +269,12 @@ async def test_a_fork_is_dated_by_the_clock_of_its_store() -> None:
 
 async def test_a_fork_that_waits_says_why(store: Store) -> None:
     session = await Session.open(store, agent_with(call("echo"), call("pay", {"amount": 7}), "paid"))
-    paused = await session.send("go")
+    await session.send("go")
     fork = await store.fork(session.agent_id)
     assert (fork.status, fork.outcome.pauses) == ("paused", True)
     assert fork.outcome.resolved_by == "ApprovalRequired"
-    assert [each.criterion for each in fork.outcome.evaluations] == [
-        each.criterion for each in paused.outcome.evaluations
-    ]
+    assert [each.criterion for each in fork.outcome.evaluations] == ["ApprovalRequired"]
+    assert fork.outcome.partial
     assert fork.explain().startswith("Paused in step 2. ApprovalRequired decided: pay waits for approval.")
     (listed,) = (await store.sessions(status="paused", resolved_by="ApprovalRequired", limit=1)).sessions
     assert (listed.agent_id, listed.reason) == (fork.agent_id, "pay waits for approval")
@@ -283,6 +282,15 @@ async def test_a_fork_that_waits_says_why(store: Store) -> None:
     branch = await Session.open(store, agent_with("paid"), fork.agent_id)
     await branch.approve(branch.state.pending_calls[0].id)
     assert (await branch.resume()).last_response == "paid"
+
+
+async def test_a_fork_with_the_criteria_of_its_agent_asks_all_of_them(store: Store) -> None:
+    agent = agent_with(call("echo"), call("pay", {"amount": 7}))
+    session = await Session.open(store, agent)
+    await session.send("go")
+    fork = await store.fork(session.agent_id, criteria=agent.criteria)
+    assert fork.outcome == agent.criteria.evaluate(fork)
+    assert not fork.outcome.partial
 
 
 async def test_a_fork_of_a_session_that_was_stopped_in_a_pause_can_continue(store: Store) -> None:

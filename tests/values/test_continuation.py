@@ -150,3 +150,20 @@ def test_an_outcome_that_cannot_be_read_names_the_path() -> None:
 def test_two_outcomes_cannot_be_mixed_up_by_changing_one() -> None:
     with pytest.raises(AttributeError):
         STOPPED.decision = ALLOW  # type: ignore[misc]
+
+
+def test_an_evaluation_as_a_dict_is_that_of_its_outcome() -> None:
+    assert [each.to_dict() for each in STOPPED.evaluations] == STOPPED.to_dict()["evaluations"]
+
+
+def test_evaluations_resolve_into_an_outcome() -> None:
+    said = [
+        ContinuationEvaluation("ToolCallPresenceCheck", REQUEST, "2 tool calls"),
+        ContinuationEvaluation("Guard", FORBID, "no"),
+    ]
+    outcome = ContinuationOutcome.from_evaluations(said)
+    expected = ContinuationOutcome(FORBID, "Guard", StopReason.GUARD_FORBADE, tuple(said))
+    assert outcome == expected
+    assert ContinuationOutcome.from_evaluations(iter(said[:1])).resolved_by == "ToolCallPresenceCheck"
+    assert ContinuationOutcome.from_evaluations([]).stop_reason == "completed"
+    assert not outcome.partial

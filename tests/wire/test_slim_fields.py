@@ -58,7 +58,7 @@ def make_state() -> tuple[AgentState, list[Any]]:
         pauses=True,
     )
     outcome = ContinuationOutcome(
-        ContinuationDecision.ALLOW_STOP, "Guard", StopReason.COMPLETED, (evaluation,)
+        ContinuationDecision.ALLOW_STOP, "Guard", StopReason.COMPLETED, (evaluation,), partial=True
     )
     usage = Usage(1, 2, 3, 4, Decimal("0.5"), reported=False, cache_writes=5, known_cost=Decimal("0.4"))
     approval = Approval(Verdict.EDITED, "ada", at(2), "May it?", "because", {"a": 2}, "q1")

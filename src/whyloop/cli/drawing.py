@@ -26,7 +26,7 @@ from whyloop.cli.terminal import STATUS_STYLES
 from whyloop.events import AgentEvent, StreamChunkReceived
 from whyloop.values.continuation import ContinuationDecision
 from whyloop.values.explanation import REASON_LENGTH, Explanation
-from whyloop.values.explanation_text import step_rows, steps_title, when_asked
+from whyloop.values.explanation_text import PARTIAL, step_rows, steps_title, when_asked
 from whyloop.values.model import Usage
 from whyloop.values.next_action import NAME_LENGTH
 from whyloop.values.price import dollars
@@ -115,8 +115,7 @@ def rules_table(explanation: Explanation) -> Table:
 def draw_end(console: Console, explanation: Explanation, usage: Usage) -> None:
     """Print how a run ended: the headline, the limits, and each rule's decision."""
     console.print(verdict(explanation, usage))
-    if explanation.evaluations:
-        console.print(rules_table(explanation))
+    _draw_rules(console, explanation)
 
 
 def draw_explanation(
@@ -135,9 +134,15 @@ def draw_explanation(
         console.print(Padding(Text("Decided by people", style="bold"), (1, 0, 0, 0)))
         for line in approvals:
             console.print(Padding(Text(line), (0, 0, 0, 2)))
+    _draw_rules(console, explanation)
+    draw_notes(console, notes)
+
+
+def _draw_rules(console: Console, explanation: Explanation) -> None:
     if explanation.evaluations:
         console.print(rules_table(explanation))
-    draw_notes(console, notes)
+    if explanation.partial:
+        console.print(Text(PARTIAL, style="dim"))
 
 
 def draw_conversation(

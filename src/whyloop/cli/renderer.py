@@ -23,8 +23,7 @@ from whyloop.values.approval import Approval, PendingCall, Verdict
 from whyloop.values.continuation import Budget, ContinuationOutcome, StopReason
 from whyloop.values.explanation import REASON_LENGTH, Explanation, interruption_text
 from whyloop.values.explanation_text import (
-    evaluation_lines,
-    evaluations_title,
+    evaluations_section,
     section,
     step_lines,
     steps_title,
@@ -348,7 +347,7 @@ def explanation_lines(explanation: Explanation) -> list[str]:
         *section(steps_title(explanation), step_lines(explanation.steps)),
         *section("Repeated calls", [f"  {call.text}" for call in explanation.repeated_calls]),
         *section("Decided by people", [f"  {line}" for line in _approval_lines(explanation)]),
-        *section(evaluations_title(explanation), evaluation_lines(explanation.evaluations)),
+        *evaluations_section(explanation),
     ]
 
 

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 from msgspec import Struct, field
 
-from whyloop.rules.criteria import resolve
 from whyloop.values.continuation import (
     ContinuationDecision,
     ContinuationEvaluation,
@@ -422,7 +421,7 @@ def _outcome(
     evaluation = ContinuationEvaluation(
         IMPORTED_RUN, decision, clean(reason), stop_reason=stop_reason, feedback=feedback
     )
-    return resolve((evaluation,))
+    return ContinuationOutcome.from_evaluations([evaluation])
 
 
 def answer_of(response: ModelResponse, at: datetime | None = None) -> Answer:

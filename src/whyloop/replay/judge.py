@@ -15,7 +15,7 @@ from whyloop.replay.recording import Recording, Run
 from whyloop.replay.replayer import Replayer
 from whyloop.replay.result import Ending, Replay, ending_of
 from whyloop.rules.checks import ApprovalRequired, StopRequestedCheck, ToolCallPresenceCheck
-from whyloop.rules.criteria import ContinuationCriteria, refuse_contradictions, resolve
+from whyloop.rules.criteria import ContinuationCriteria, refuse_contradictions
 from whyloop.rules.criterion import CriterionLike, CriterionObject, as_criterion, explain_function, name_of
 from whyloop.rules.error_policy import ErrorPolicy, ErrorPolicyCriterion
 from whyloop.rules.limits import Limit
@@ -131,7 +131,8 @@ class Rules:
             new = [(at, each) for at, each in new if (at, each.criterion) != (place, name)]
         merged += [evaluation for _, evaluation in fresh]
         step = state.latest_step()
-        return resolve(tuple(merged), step is not None and step.interrupted is not None, state.wrap_up)
+        interrupted = step is not None and step.interrupted is not None
+        return ContinuationOutcome.from_evaluations(merged, interrupted=interrupted, wrap_up=state.wrap_up)
 
 
 def _raise_if_broken(criteria: ContinuationCriteria, outcome: ContinuationOutcome, state: AgentState) -> None:

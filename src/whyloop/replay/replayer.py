@@ -158,6 +158,8 @@ class Replayer:
 
     def _judge(self, recorded: Judged) -> bool:
         """Decide again where a decision was recorded; return whether the execution ends."""
+        if recorded.outcome.partial:
+            return self._judge_partial(recorded)
         outcome = self.evaluate(self.state, recorded.outcome)
         if recorded.step is not None and self._was_cut_off_by_replaced_rule(recorded.outcome, outcome):
             self.beyond = True
@@ -180,6 +182,20 @@ class Replayer:
             return False
         self.beyond = True
         return True
+
+    def _judge_partial(self, recorded: Judged) -> bool:
+        """Keep a decision that was recorded without the agent; return whether the execution ends.
+
+        In a state it replaced the outcome of the last step, so these rules are asked about that first.
+        """
+        if recorded.step is not None:
+            running = replace(self.state.execution, stop_request=None)
+            outcome = self.evaluate(replace(self.state, execution=running), None)
+            if outcome.decision is _FORBID:
+                self._apply(replace(recorded, outcome=outcome))
+                return True
+        self._apply(recorded)
+        return False
 
     def _wrap_up(self, recorded: Judged, outcome: ContinuationOutcome) -> bool:
         """Decide again where a wrap-up began; it follows if limits still end the run here."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from operator import attrgetter
+
+from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError
 from whyloop.rules.checks import (
@@ -32,7 +33,6 @@ from whyloop.values.continuation import (
     ContinuationDecision,
     ContinuationEvaluation,
     ContinuationOutcome,
-    StopReason,
 )
 from whyloop.values.judgement import Judged
 from whyloop.values.state import AgentState
@@ -42,10 +42,7 @@ from whyloop.values.transitions import Forked, StopRequested
 
 _FORBID = ContinuationDecision.FORBID_CONTINUATION
 _REQUEST = ContinuationDecision.REQUEST_CONTINUATION
-_STOP = ContinuationDecision.ALLOW_STOP
 _ALLOW = ContinuationDecision.ALLOW_CONTINUATION
-_decision_of = attrgetter("decision")
-_NO_CRITERIA = ContinuationOutcome(_STOP, "ContinuationCriteria", StopReason.COMPLETED)
 
 
 class ContinuationCriteria:
@@ -89,7 +86,7 @@ class ContinuationCriteria:
         step, execution = state.latest_step(), state.execution
         is_interrupted = step is not None and step.interrupted is not None
         wrap_up = state.wrap_up if execution.wrap_ups or execution.wrap_up is not None else None
-        return resolve(evaluations, is_interrupted, wrap_up)
+        return ContinuationOutcome.from_evaluations(evaluations, interrupted=is_interrupted, wrap_up=wrap_up)
 
     def _evaluate_each(self, state: AgentState) -> tuple[ContinuationEvaluation, ...]:
         """Return the evaluations if a criterion raises; all are evaluated again."""
@@ -157,45 +154,6 @@ class ContinuationCriteria:
         return FunctionCriterion(function, name)
 
 
-def resolve(
-    evaluations: tuple[ContinuationEvaluation, ...], interrupted: bool = False, wrap_up: str | None = None
-) -> ContinuationOutcome:
-    """Return the outcome of a step: the strongest decision wins, in any order.
-
-    The order of precedence is forbid, request, stop, allow; the first criterion with the winning decision
-    is named. There are two refinements. A run with nothing left to do ends naturally even if a limit is
-    exhausted, unless the step was interrupted or is a wrap-up. If only questions to a person forbid, the run
-    pauses. `wrap_up` names the limit that ended the run before its wrap-up; that limit decides again.
-    """
-    decisions = tuple(map(_decision_of, evaluations))
-    forbids = [evaluation for evaluation in evaluations if evaluation.decision is _FORBID]
-    if wrap_up is not None and (limits := [e for e in forbids if e.exhausted]):
-        forbids = [e for e in limits if e.criterion == wrap_up] or limits
-    ends_naturally = (
-        wrap_up is None
-        and _STOP in decisions
-        and _REQUEST not in decisions
-        and not interrupted
-        and all(evaluation.exhausted for evaluation in forbids)
-    )
-    if forbids and not ends_naturally:
-        # Any other forbid beats a pause.
-        forbid = next((evaluation for evaluation in forbids if not evaluation.pauses), forbids[0])
-        reason = None if forbid.pauses else forbid.stop_reason or StopReason.GUARD_FORBADE
-        return ContinuationOutcome(_FORBID, forbid.criterion, reason, evaluations)
-    if _REQUEST in decisions:
-        resolved_by = evaluations[decisions.index(_REQUEST)].criterion
-        return ContinuationOutcome(_REQUEST, resolved_by, None, evaluations)
-    if _STOP in decisions:
-        stop = evaluations[decisions.index(_STOP)]
-        reason = stop.stop_reason or StopReason.COMPLETED
-        return ContinuationOutcome(_STOP, stop.criterion, reason, evaluations)
-    if _ALLOW in decisions:
-        resolved_by = evaluations[decisions.index(_ALLOW)].criterion
-        return ContinuationOutcome(_ALLOW, resolved_by, None, evaluations)
-    return _NO_CRITERIA
-
-
 def leaves_work(state: AgentState, outcome: ContinuationOutcome) -> bool:
     """Return whether only limits ended the run while there was work to do.
 
@@ -206,41 +164,50 @@ def leaves_work(state: AgentState, outcome: ContinuationOutcome) -> bool:
         return False
     if step is None or state.open_step is not None or state.wrap_up is not None:
         return False
-    return step.interrupted is Interruption.OUT_OF_TIME or _REQUEST in map(_decision_of, outcome.evaluations)
+    return step.interrupted is Interruption.OUT_OF_TIME or any(
+        evaluation.decision is _REQUEST for evaluation in outcome.evaluations
+    )
 
 
 def stop_transitions(
-    state: AgentState, reason: str, now: datetime, key: str | None = None
+    state: AgentState,
+    reason: str,
+    now: datetime,
+    key: str | None = None,
+    criteria: ContinuationCriteria | None = None,
 ) -> list[AnyTransition]:
-    """Return the transitions that stop an execution without a runner or an agent.
+    """Return the transitions that stop an execution without a runner.
 
-    Criteria about limits and the answer keep their latest evaluation.
+    With the criteria of its agent, they are evaluated; without, the outcome is partial.
     """
     request = StopRequested(now, reason=reason, key=key)
-    return [request, Judged(now, outcome=_changed_outcome(state, request.apply_to(state)))]
+    return [request, _judged(request, state, criteria, StopRequestedCheck())]
 
 
-def fork_transitions(state: AgentState, fork: Forked) -> list[AnyTransition]:
+def fork_transitions(
+    state: AgentState, fork: Forked, criteria: ContinuationCriteria | None = None
+) -> list[AnyTransition]:
     """Return the transitions of a fork, with the pause if it asks a person.
 
-    Criteria about limits and the answer keep their latest evaluation.
+    With the criteria of its agent, they are evaluated; without, the outcome is partial.
     """
     if not fork.envelope_count():
         return [fork]
-    return [fork, Judged(fork.at, outcome=_changed_outcome(state, fork.apply_to(state)))]
+    return [fork, _judged(fork, state, criteria, ApprovalRequired())]
 
 
-def _changed_outcome(state: AgentState, after: AgentState) -> ContinuationOutcome:
-    """Return the latest outcome, with two criteria evaluated again after a change."""
-    last = state.last_continuation_outcome or (state.current_step.outcome if state.current_step else None)
-    latest = last.evaluations if last is not None else ()
-    if state.last_continuation_outcome is None:
-        # The run was resumed since, perhaps with a grant: what had ended it need not do so now.
-        latest = tuple([evaluation for evaluation in latest if evaluation.decision is not _FORBID])
-    changed = [check.explain(after) for check in (StopRequestedCheck(), ApprovalRequired())]
-    new = {evaluation.criterion: evaluation for evaluation in changed}
-    kept = [new.pop(e.criterion, e) for e in latest]
-    return resolve((*new.values(), *kept), wrap_up=state.wrap_up)
+def _judged(
+    transition: AnyTransition,
+    before: AgentState,
+    criteria: ContinuationCriteria | None,
+    deciding: Criterion,
+) -> Judged:
+    """Return the judgement after a transition that was recorded without a runner."""
+    state = transition.apply_to(before)
+    if criteria is not None:
+        return Judged(transition.at, outcome=criteria.evaluate(state))
+    outcome = ContinuationOutcome.from_evaluations([deciding.explain(state)])
+    return Judged(transition.at, outcome=replace(outcome, partial=True))
 
 
 def refuse_contradictions(criteria: Sequence[object]) -> None:

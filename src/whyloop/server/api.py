@@ -18,6 +18,7 @@ from whyloop.errors import BroadcastError, ConfigurationError, SessionNotFoundEr
 from whyloop.logger import Logger
 from whyloop.loop.agent import Agent
 from whyloop.loop.executions import refuse_edit, refuse_missing_deps
+from whyloop.rules.criteria import ContinuationCriteria
 from whyloop.server import bodies, inputs
 from whyloop.server.access import Access
 from whyloop.server.inputs import EventQuery
@@ -184,13 +185,15 @@ class Api:
 
         async def work() -> Tagged:
             try:
-                with expecting(call.precondition, await self.check(call)) as version:
+                summary = await self.check(call)
+                with expecting(call.precondition, summary) as version:
                     fork = await self._store.fork(
                         call.agent_id,
                         step=body.step,
                         new_agent_id=agent_id,
                         expected_version=version,
                         key=call.key,
+                        criteria=await self._criteria(summary),
                     )
                 release(fork)
             except ConfigurationError as error:  # The session does not have the step yet.
@@ -260,7 +263,8 @@ class Api:
         summary = await self.check(call)
 
         async def work() -> Tagged:
-            recorded = await self._store.record_stop(call.agent_id, call.body.reason, key=call.key)
+            criteria = await self._criteria(summary)
+            recorded = await self._store.record_stop(call.agent_id, call.body.reason, call.key, criteria)
             if recorded is None:  # A runner was asked.
                 return await again(await self._recorded(call) or summary.version)
             if not recorded.transitions and (version := await self._recorded(call)) is not None:
@@ -418,6 +422,16 @@ class Api:
             raise SessionNotFoundError(call.agent_id)
         session.deps = deps
         return session
+
+    async def _criteria(self, summary: Summary) -> ContinuationCriteria | None:
+        """Return the criteria of a session's agent; None if this process does not have it."""
+        if self._choose_agent is None:  # An engine has the agents.
+            return None
+        try:
+            agent = await self._agent(summary)
+        except Exception:  # A session can be stopped without its agent.
+            return None
+        return agent.criteria if agent.name == summary.agent else None
 
     async def _agent(self, summary: Summary) -> Agent[Any, Any]:
         assert self._choose_agent is not None, "a server without an agent has no such operation"

@@ -280,7 +280,7 @@ class Session(Generic[D_contra, T_co]):
 
     async def request_stop(self, reason: str) -> bool:
         """Stop the session's run in any process; return False if there was none."""
-        return await self.store.request_stop(self.agent_id, reason)
+        return await self.store.request_stop(self.agent_id, reason, criteria=self.agent.criteria)
 
     async def approve(self, question_id: str, *, by: str = UNNAMED_PERSON) -> AgentState[T_co]:
         """Approve a pending tool call; it runs at the next `resume`."""
@@ -352,7 +352,7 @@ class Session(Generic[D_contra, T_co]):
         reason = await self.store.release(lease)
         if reason is not None and not self.state.status.has_ended:
             # The stop request came too late for the run, but not for the session.
-            await self.store.request_stop(self.agent_id, reason)
+            await self.request_stop(reason)
             await self.refresh()
 
     def stop_here(self, reason: str) -> None:

@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, ConflictError, SessionNotFoundError, SnapshotError
-from whyloop.rules.criteria import fork_transitions
+from whyloop.rules.criteria import ContinuationCriteria, fork_transitions
 from whyloop.stores.live import reading_turns
 from whyloop.stores.records import Stored, Summary, checked_id
 from whyloop.values.approval import Question
@@ -367,6 +367,7 @@ async def fork_session(
     step: int | None,
     expected_version: int | None,
     key: str | None,
+    criteria: ContinuationCriteria | None = None,
 ) -> tuple[AgentState, list[Entry]]:
     """Return the state and journal of a fork of a session after a step.
 
@@ -400,7 +401,7 @@ async def fork_session(
         question=Question(new_id(), asked.text) if asked is not None and not questions else None,
         key=key,
     )
-    transitions = fork_transitions(state, fork)
+    transitions = fork_transitions(state, fork, criteria)
     return reduce(apply, transitions, state), [*copied, *entries_of(transitions, state)]
 
 

@@ -32,7 +32,7 @@ from whyloop.errors import (
     SessionNotFoundError,
     SessionRunningError,
 )
-from whyloop.rules.criteria import stop_transitions
+from whyloop.rules.criteria import ContinuationCriteria, stop_transitions
 from whyloop.stores.listing import summary_of
 from whyloop.stores.live import ChunkReceiver, Deliver
 from whyloop.stores.reading import (
@@ -461,14 +461,25 @@ class Store(ABC):
         entries = entries_of([restored], AgentState(agent_id=state.agent_id))
         await self.create(summary_of(state), entries, key=key)
 
-    async def request_stop(self, agent_id: str, reason: str, *, key: RequestKey | None = None) -> bool:
+    async def request_stop(
+        self,
+        agent_id: str,
+        reason: str,
+        *,
+        key: RequestKey | None = None,
+        criteria: ContinuationCriteria | None = None,
+    ) -> bool:
         """Stop a session's run in any process; return False if none was running.
 
         A session without a runner, because it is paused or its process died, is stopped at once.
+
+        Args:
+            criteria: The criteria of its agent, evaluated if there is no runner. Default: none, so that the
+                outcome of such a stop has the evaluation of `StopRequestedCheck` alone and is `partial`.
         """
         if not isinstance(reason, str):
             raise ConfigurationError(f"invalid reason {reason!r}: the reason to stop must be text")
-        recorded = await self.record_stop(agent_id, reason, key=key)
+        recorded = await self.record_stop(agent_id, reason, key=key, criteria=criteria)
         return recorded is None or bool(recorded.transitions)
 
     async def approve(
@@ -524,14 +535,20 @@ class Store(ABC):
 
         return (await self.record(agent_id, plan, key=key)).after.state
 
-    async def record_stop(self, agent_id: str, reason: str, key: RequestKey | None = None) -> Recorded | None:
+    async def record_stop(
+        self,
+        agent_id: str,
+        reason: str,
+        key: RequestKey | None = None,
+        criteria: ContinuationCriteria | None = None,
+    ) -> Recorded | None:
         """Ask the runner to stop and return None, or record the stop without one."""
         reason, name = clean(reason), key.key if key else None
 
         def plan(reading: Reading) -> Sequence[AnyTransition]:
             state = reading.state
             is_over = state.status.has_ended or not state.messages
-            return () if is_over else stop_transitions(state, reason, self.now(), name)
+            return () if is_over else stop_transitions(state, reason, self.now(), name, criteria)
 
         while not await self.ask_to_stop(agent_id, reason, key=key):
             with suppress(SessionRunningError):  # A runner has just continued it, and can be asked.
@@ -575,6 +592,7 @@ class Store(ABC):
         new_agent_id: str | None = None,
         expected_version: int | None = None,
         key: RequestKey | None = None,
+        criteria: ContinuationCriteria | None = None,
     ) -> AgentState:
         """Create a session with the history of this one, up to a step.
 
@@ -585,6 +603,8 @@ class Store(ABC):
         Args:
             step: The number of the step, from 1 on. Default: the last one.
             new_agent_id: The id of the new session. Default: a new one.
+            criteria: The criteria of its agent, evaluated if the fork asks a person. Default: none, so that
+                the outcome of its pause has the evaluation of `ApprovalRequired` alone and is `partial`.
         """
         if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 1):
             raise ConfigurationError(f"invalid step {step!r}: use 1 or more")
@@ -596,6 +616,7 @@ class Store(ABC):
             step=step,
             expected_version=expected_version,
             key=key.key if key else None,
+            criteria=criteria,
         )
         await self.create(summary_of(state), entries, key=key)
         release_all(list(entries))

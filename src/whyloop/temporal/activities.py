@@ -220,7 +220,9 @@ class Activities:
     async def stop(self, given: Stop) -> None:
         """Stop a session that does not run."""
         with _explained():
-            await self.store.request_stop(given.agent_id, given.reason)
+            name = (await read_end(self.store, given.agent_id)).summary.agent
+            criteria = self.agents[name].criteria if name in self.agents else None
+            await self.store.request_stop(given.agent_id, given.reason, criteria=criteria)
 
     @activity.defn(name="whyloop_repeatable")
     async def repeatable(self, given: Repeatable) -> list[str]:
@@ -247,7 +249,8 @@ class Activities:
             return await self._append(given)
         if given.release and (reason := await self.store.release(given.lease)) is not None:
             # The request was left for a run that had just ended, so it is meant for the session.
-            await self.store.request_stop(given.lease.agent_id, reason)
+            criteria = self._agent(given.agent).criteria
+            await self.store.request_stop(given.lease.agent_id, reason, criteria=criteria)
         return None
 
     async def _append(self, given: Appendix) -> str | None:

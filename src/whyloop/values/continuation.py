@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from enum import StrEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -55,6 +56,7 @@ _FORBID = ContinuationDecision.FORBID_CONTINUATION
 _REQUEST = ContinuationDecision.REQUEST_CONTINUATION
 _STOP = ContinuationDecision.ALLOW_STOP
 _ALLOW = ContinuationDecision.ALLOW_CONTINUATION
+_decision_of = attrgetter("decision")
 _DEFAULT_REASONS = {
     _FORBID: "forbade continuation",
     _REQUEST: "requested continuation",
@@ -129,6 +131,11 @@ class ContinuationEvaluation(Struct, frozen=True, gc=False, omit_defaults=True):
         name = criterion_name(criterion)
         return cls(name, decision, f"{name} {decision.default_reason}")
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the evaluation as plain data, as in the `to_dict` of its outcome."""
+        document: dict[str, Any] = encoding.encode(self)
+        return document
+
 
 class ContinuationOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
     """Every criterion's evaluation of one step, resolved into continue or stop.
@@ -144,6 +151,54 @@ class ContinuationOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
     """Why the run ended; None if it continues or pauses."""
     evaluations: tuple[ContinuationEvaluation, ...] = ()
     """The evaluations of all criteria, in order."""
+    partial: bool = False
+    """True if it was recorded without the agent: only the criterion that decided was evaluated."""
+
+    @classmethod
+    def from_evaluations(
+        cls,
+        evaluations: Iterable[ContinuationEvaluation],
+        *,
+        interrupted: bool = False,
+        wrap_up: str | None = None,
+    ) -> ContinuationOutcome:
+        """Return the outcome of a step: the strongest decision wins, in any order.
+
+        The order of precedence is forbid, request, stop, allow; the first criterion with the winning decision
+        is named. There are two refinements. A run with nothing left to do ends naturally even if a limit is
+        exhausted, unless the step was interrupted or is a wrap-up. If only questions to a person forbid, the
+        run pauses.
+
+        Args:
+            evaluations: The evaluations of all criteria, in order.
+            interrupted: True if the step was cut off. Default: False.
+            wrap_up: The limit that ended the run before its wrap-up; it decides again. Default: none.
+        """
+        given = tuple(evaluations)
+        decisions = tuple(map(_decision_of, given))
+        forbids = [evaluation for evaluation in given if evaluation.decision is _FORBID]
+        if wrap_up is not None and (limits := [e for e in forbids if e.exhausted]):
+            forbids = [e for e in limits if e.criterion == wrap_up] or limits
+        ends_naturally = (
+            wrap_up is None
+            and _STOP in decisions
+            and _REQUEST not in decisions
+            and not interrupted
+            and all(evaluation.exhausted for evaluation in forbids)
+        )
+        if forbids and not ends_naturally:
+            # Any other forbid beats a pause.
+            forbid = next((evaluation for evaluation in forbids if not evaluation.pauses), forbids[0])
+            reason = None if forbid.pauses else forbid.stop_reason or StopReason.GUARD_FORBADE
+            return cls(_FORBID, forbid.criterion, reason, given)
+        if _REQUEST in decisions:
+            return cls(_REQUEST, given[decisions.index(_REQUEST)].criterion, None, given)
+        if _STOP in decisions:
+            stop = given[decisions.index(_STOP)]
+            return cls(_STOP, stop.criterion, stop.stop_reason or StopReason.COMPLETED, given)
+        if _ALLOW in decisions:
+            return cls(_ALLOW, given[decisions.index(_ALLOW)].criterion, None, given)
+        return cls(_STOP, "ContinuationCriteria", StopReason.COMPLETED)
 
     @property
     def should_continue(self) -> bool:

@@ -128,6 +128,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """The tool calls that were made more than once with the same arguments, most often first."""
     evaluations: tuple[ContinuationEvaluation, ...] = ()
     """The last decision of every rule."""
+    partial: bool = False
+    """True if the last decision was recorded without the agent, so that the other rules were not asked."""
     approvals: tuple[Approval, ...] = ()
     """The decisions of people about the run itself, as recorded; those about a call are with the call."""
     next_actions: tuple[NextAction, ...] = ()
@@ -186,6 +188,7 @@ def explanation_of(state: AgentState, *, most_steps: int | None = None) -> Expla
         known_cost=used.known_cost if used.cost is None else used.cost,
         repeated_calls=_repeated_calls(state, recorded),
         evaluations=outcome.evaluations if outcome else (),
+        partial=outcome is not None and outcome.partial,
         approvals=state.execution.approvals,
         next_actions=next_actions_of(state),
     )
@@ -230,6 +233,7 @@ def explanation_of_step(state: AgentState, number: int) -> Explanation:
         cost=cost,
         known_cost=cost,
         evaluations=outcome.evaluations,
+        partial=outcome.partial,
     )
 
 

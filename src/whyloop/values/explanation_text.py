@@ -23,6 +23,9 @@ from whyloop.values.text import counted, shortened
 MOST_STEPS = 60
 """The number of steps in a text; the middle of a longer run is omitted."""
 
+PARTIAL = "This was recorded without the agent, so its other rules were not asked."
+"""The remark about an outcome that has the evaluation of one rule alone."""
+
 # The column of the cost, which is omitted if no cost is known.
 _COST = 3
 _MARKUP = re.compile(r"[\\`*_\[\]<>|~#&!$]")
@@ -37,14 +40,15 @@ def text_of(explanation: Explanation) -> str:
     lines = [explanation.headline]
     lines += section(steps_title(explanation), step_lines(explanation.steps))
     lines += section("Repeated calls", [f"  {call.text}" for call in explanation.repeated_calls])
-    lines += section(evaluations_title(explanation), evaluation_lines(explanation.evaluations))
+    lines += evaluations_section(explanation)
     lines += section("To continue", [f"  {action}" for action in explanation.next_actions])
     return "\n".join(lines)
 
 
 def text_of_outcome(outcome: ContinuationOutcome) -> str:
     """Return the decision, then what each rule decided."""
-    return "\n".join([f"{outcome_headline(outcome)}.", *evaluation_lines(outcome.evaluations)])
+    lines = [f"{outcome_headline(outcome)}.", *evaluation_lines(outcome.evaluations)]
+    return "\n".join([*lines, f"  {PARTIAL}"] if outcome.partial else lines)
 
 
 def markdown_of(explanation: Explanation) -> str:
@@ -58,6 +62,8 @@ def markdown_of(explanation: Explanation) -> str:
         lines += ["", "Repeated calls:", "", *[f"- {_escaped(c.text)}" for c in explanation.repeated_calls]]
     if explanation.evaluations:
         lines += ["", *_table(_evaluations_table(explanation))]
+    if explanation.partial:
+        lines += ["", PARTIAL]
     if explanation.next_actions:
         lines += ["", "To continue:", "", *map(_action_item, explanation.next_actions)]
     return "\n".join(lines)
@@ -74,6 +80,8 @@ def html_of(explanation: Explanation) -> str:
         parts += ["<p>Repeated calls:</p>", _html_list([call.text for call in explanation.repeated_calls])]
     if explanation.evaluations:
         parts.append(_html_table(_evaluations_table(explanation)))
+    if explanation.partial:
+        parts.append(f"<p>{PARTIAL}</p>")
     if explanation.next_actions:
         parts += ["<p>To continue:</p>", _html_list([str(action) for action in explanation.next_actions])]
     return "\n".join(["<div>", *parts, "</div>"])
@@ -148,6 +156,12 @@ def _remarks(step: StepExplanation) -> str:
 def evaluations_title(explanation: Explanation) -> str:
     """Return the title of the evaluations."""
     return f"What each rule decided {when_asked(explanation)}".rstrip()
+
+
+def evaluations_section(explanation: Explanation) -> list[str]:
+    """Return the lines about what each rule decided, or that only one was asked."""
+    lines = evaluation_lines(explanation.evaluations)
+    return section(evaluations_title(explanation), [*lines, f"  {PARTIAL}"] if explanation.partial else lines)
 
 
 def when_asked(explanation: Explanation) -> str:

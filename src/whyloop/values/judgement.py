@@ -80,6 +80,11 @@ class JudgedAlike(Transition, frozen=True, tag="judged_alike", kw_only=True):
     def envelope_count(self) -> int:
         return (self.step is not None) + (not self.decision.continues and not self.wraps_up)
 
+    @staticmethod
+    def can_follow(before: ContinuationOutcome, outcome: ContinuationOutcome) -> bool:
+        """Return whether an outcome can be stored as the difference from another one."""
+        return len(before.evaluations) == len(outcome.evaluations) and not outcome.partial
+
     @classmethod
     def of(cls, judged: Judged, before: ContinuationOutcome) -> JudgedAlike:
         """Return the difference from the previous outcome."""

@@ -151,7 +151,7 @@ def _stored(
     for index, transition in enumerate(transitions):
         if isinstance(transition, Judged):
             outcome = transition.outcome
-            if last is not None and len(last.evaluations) == len(outcome.evaluations):
+            if last is not None and JudgedAlike.can_follow(last, outcome):
                 stored[index] = JudgedAlike.of(transition, last)
             last = outcome
         elif type(transition) in _STARTS:  # 0.1 µs, and 0.7 with `isinstance`.

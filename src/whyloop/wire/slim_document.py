@@ -211,6 +211,7 @@ class SlimContinuation(Struct, frozen=True, omit_defaults=True):
     resolved_by: str
     decision: ContinuationDecision | None = None
     evaluations: tuple[ContinuationEvaluation, ...] = ()
+    partial: bool = False
 
 
 class SlimStep(Struct, frozen=True, omit_defaults=True):
