@@ -542,7 +542,11 @@ class Store(ABC):
         key: RequestKey | None = None,
         criteria: ContinuationCriteria | None = None,
     ) -> Recorded | None:
-        """Ask the runner to stop and return None, or record the stop without one."""
+        """Ask the runner to stop and return None, or record the stop without one.
+
+        Args:
+            criteria: The criteria of its agent, as for `request_stop`. Default: none.
+        """
         reason, name = clean(reason), key.key if key else None
 
         def plan(reading: Reading) -> Sequence[AnyTransition]:
