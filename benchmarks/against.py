@@ -30,8 +30,8 @@ AGENTS = 2_000
 
 async def measured() -> dict[str, float]:
     """Return what this commit's work costs, by the name of each figure."""
-    from benchmarks.work import make_agent
-    from whyloop import Session
+    from benchmarks.work import hear, lookup, make_agent
+    from whyloop import Agent, Session
     from whyloop.stores import SqliteStore
 
     async def step(steps: int) -> float:
@@ -49,9 +49,10 @@ async def measured() -> dict[str, float]:
                 return (time.process_time() - started) / steps * 1e6
 
     def construction() -> float:
+        model = make_agent(1).model
         started = time.process_time()
         for _ in range(AGENTS):
-            make_agent(1)
+            Agent(model, [lookup], max_steps=20, max_tokens=10_000, timeout=300, event_handler=hear)
         return (time.process_time() - started) / AGENTS * 1e6
 
     async def kept() -> float:

@@ -281,6 +281,13 @@ DEFAULT_MAX_STEPS = 20
 DEFAULT_TIMEOUT = 300.0
 DEFAULT_FINISH_REASONS = ("length", "content_filter")
 
+# Criteria have no state, so all agents share those that have no options.
+_STOP_ON_ERROR = ErrorPolicyCriterion()
+_STOP_REQUESTED = StopRequestedCheck()
+_TRUNCATIONS = FinishReasonCheck(DEFAULT_FINISH_REASONS)
+_APPROVALS = ApprovalRequired()
+_TOOL_CALLS = ToolCallPresenceCheck()
+
 
 def assemble_criteria(
     max_steps: int | UnsetType | None,
@@ -314,9 +321,9 @@ def assemble_criteria(
         )
     assembled: list[Any] = []
     if error_policy is not None or ErrorPolicyCriterion not in own_kinds:
-        assembled.append(ErrorPolicyCriterion(error_policy or ErrorPolicy()))
+        assembled.append(_STOP_ON_ERROR if error_policy is None else ErrorPolicyCriterion(error_policy))
     if StopRequestedCheck not in own_kinds:
-        assembled.append(StopRequestedCheck())
+        assembled.append(_STOP_REQUESTED)
     if max_steps is not None:
         assembled.append(StepsLimit(max_steps))
     if max_tokens is not None:
@@ -326,12 +333,13 @@ def assemble_criteria(
     if cumulative_timeout is not None:
         assembled.append(CumulativeExecutionTimeLimit(cumulative_timeout))
     if reasons := [reasons] if isinstance(reasons, str) else list(reasons):
-        assembled.append(FinishReasonCheck(reasons))
+        is_default = tuple(reasons) == DEFAULT_FINISH_REASONS
+        assembled.append(_TRUNCATIONS if is_default else FinishReasonCheck(reasons))
     assembled += own
     if ApprovalRequired not in own_kinds:
-        assembled.append(ApprovalRequired())
+        assembled.append(_APPROVALS)
     if ToolCallPresenceCheck not in own_kinds:
-        assembled.append(ToolCallPresenceCheck())
+        assembled.append(_TOOL_CALLS)
     refuse_contradictions(assembled)
     return ContinuationCriteria(*assembled)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import cache
 from inspect import iscoroutinefunction
 from pathlib import PurePath
 from typing import ClassVar, Protocol, runtime_checkable
@@ -116,6 +117,8 @@ def _function_name(function: Callable[[AgentState], Answer]) -> str:
 
 def as_criterion(candidate: CriterionLike) -> CriterionObject:
     """Return the candidate itself, or a criterion around it if it is a function."""
+    if isinstance(candidate, Criterion) and _is_sync(type(candidate)):
+        return candidate
     if isinstance(candidate, type):
         raise ConfigurationError(
             f"{candidate.__name__} is a class: pass an instance, {candidate.__name__}(…)"
@@ -135,6 +138,12 @@ def as_criterion(candidate: CriterionLike) -> CriterionObject:
     )
 
 
+@cache  # An agent has about eight of them, of few classes: once a class, and not once an agent.
+def _is_sync(kind: type[Criterion]) -> bool:
+    methods = (getattr(kind, name, None) for name in ("explain", "decide", "__call__"))
+    return not any(map(iscoroutinefunction, methods))
+
+
 def name_of(criterion: object) -> str:
     """Return the name of a criterion in evaluations: its class, or its function."""
     return criterion.name if isinstance(criterion, FunctionCriterion) else type(criterion).__name__
@@ -142,9 +151,12 @@ def name_of(criterion: object) -> str:
 
 def with_distinct_names(criteria: Iterable[CriterionObject]) -> tuple[CriterionObject, ...]:
     """Return the criteria, numbering functions of one name: "lambda (app.py:7) 2"."""
+    given = tuple(criteria)
+    if not any(isinstance(criterion, FunctionCriterion) for criterion in given):
+        return given
     taken: set[str] = set()
     distinct: list[CriterionObject] = []
-    for criterion in criteria:
+    for criterion in given:
         own = name = name_of(criterion)
         number = 1
         while isinstance(criterion, FunctionCriterion) and name in taken:
@@ -160,7 +172,7 @@ def with_distinct_names(criteria: Iterable[CriterionObject]) -> tuple[CriterionO
 
 def explain_function(criterion: CriterionObject) -> Callable[[AgentState], Evaluation]:
     """Return the function that evaluates a criterion: by `explain`, else by `decide`."""
-    if isinstance(criterion, CanExplainContinuation):
+    if isinstance(criterion, Criterion | CanExplainContinuation):
         explain = criterion.explain
         ours = type(criterion).__module__.startswith("whyloop.")
         acts = criterion.acts if isinstance(criterion, Criterion) else None
