@@ -21,11 +21,12 @@ ALLOWED = {
     "values": {"errors"},
     "events": {"errors", "values"},
     "logger": {"values"},
-    "rules": {"errors", "events", "values"},
+    "text": {"values"},
+    "rules": {"errors", "events", "values", "text"},
     "tools": {"errors", "values", "rules"},
     "wire": {"errors", "events", "values", "rules"},
-    "loop": {"errors", "events", "logger", "values", "rules", "tools", "wire"},
-    "models": {"__version__", "errors", "logger", "values", "rules", "tools", "loop"},
+    "loop": {"errors", "events", "logger", "values", "text", "rules", "tools", "wire"},
+    "models": {"__version__", "errors", "logger", "values", "text", "rules", "tools", "loop"},
     "stores": {"errors", "logger", "values", "rules", "wire"},
     "broadcasting": {"errors", "events", "logger", "values", "rules", "wire", "stores"},
     "sessions": {"errors", "events", "logger", "values", "wire", "loop", "stores"},
@@ -59,6 +60,7 @@ EXTERNAL = {
     "values": {"msgspec"},
     "events": {"msgspec"},
     "logger": set(),
+    "text": {"msgspec"},
     "rules": {"msgspec"},
     "tools": {"msgspec"},
     "wire": {"msgspec"},
@@ -145,7 +147,7 @@ def test_a_file_exports_no_stars(layer: str, path: Path) -> None:
     assert not any(name.endswith(".*") for name in imports(path))
 
 
-@pytest.mark.parametrize("layer", ["values", "rules", "wire"])
+@pytest.mark.parametrize("layer", ["values", "text", "rules", "wire"])
 def test_values_rules_and_translations_touch_no_world(layer: str) -> None:
     banned = {"asyncio", "socket", "threading", "subprocess", "random", "time", "logging"}
     for path in modules(layer):

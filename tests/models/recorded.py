@@ -20,7 +20,7 @@ import pytest
 
 from whyloop.models.provider import ProviderApi, StreamReader
 from whyloop.models.response import EventParser
-from whyloop.rules.written_calls import VisibleText
+from whyloop.text.visible_text import VisibleText
 from whyloop.values.messages import Message, MessageRole
 from whyloop.values.model import Delta, ModelResponse, ReasoningDelta, TextDelta, ToolSpec
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import sleep
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
@@ -16,10 +17,13 @@ from whyloop.loop.calls import CallPlan, plan_at_once, plan_calls, run_context
 from whyloop.loop.hooks import AroundModel, AskModel, expected
 from whyloop.loop.output import Output, json_start, language_before_call
 from whyloop.loop.setup import RequestParts, Setup, send
+from whyloop.loop.turns import in_turns
 from whyloop.loop.wrap_up import check_wrap_up, wrap_up_mode, wrap_up_request
-from whyloop.rules.classification import answer_failure, error_text, model_failure, normalize_response
-from whyloop.rules.written_calls import VisibleText
+from whyloop.rules.classification import answer_failure, error_text, model_failure, normalize_response, repair
+from whyloop.text.turns import SLICE, slices
+from whyloop.text.visible_text import VisibleText
 from whyloop.tools.tool import RunContext
+from whyloop.values.failure import Failure
 from whyloop.values.messages import NO_EXTRAS, Message, MessageRole
 from whyloop.values.model import (
     NO_USAGE,
@@ -61,11 +65,12 @@ async def answer_transitions(run: Run, step: StepInProgress) -> Sequence[AnyTran
             instructions = await _make_instructions(run, step, instructions)
         elif output is not None:
             instructions = output.instructions(instructions, setup.output_mode)
-        response = normalize_response(await _ask(run, step, instructions))
+        response = await _ask(run, step, instructions)
+        response = await in_turns(repair(response)) if _is_long(response) else normalize_response(response)
         if output is not None:
             response = await read_answer(run, step, output, response)
         if run.state.execution.wrap_up is not None:
-            check_wrap_up(run, step, response)
+            await check_wrap_up(run, step, response)
     except (ScriptError, NestingError):
         raise
     except (Exception, SystemExit) as error:
@@ -76,7 +81,12 @@ async def answer_transitions(run: Run, step: StepInProgress) -> Sequence[AnyTran
         step.interruptible = False
         plan = await plan_calls(run, response)
     transitions: list[AnyTransition] = run.noted(step)
-    answered = answer_transition(run, response, plan, step, truncated=truncated)
+    failure, shown = None, None
+    if step.answer is not None:
+        failure, shown = step.answer.failure, step.answer.shown
+    elif response.text or response.unsupported or not response.tool_calls:
+        failure, shown = await _judge_answer(run, response, truncated=truncated)
+    answered = answer_transition(run, response, plan, step, failure=failure, shown=shown, truncated=truncated)
     transitions.append(answered)
     for index, result in plan.results.items():
         transitions.append(CallFinished(answered.at, index=index, result=result))
@@ -163,7 +173,10 @@ async def _stream(run: Run, step: StepInProgress, request: ModelRequest) -> Mode
             response = item
         elif isinstance(item, TextDelta):
             visible = visible or _visible_text(run.setup)
-            _take_text(run, step, clean(item.text) if visible is None else visible.add(clean(item.text)))
+            if visible is not None and len(item.text) > SLICE:
+                await _take_long_text(run, step, visible, clean(item.text))
+            else:
+                _take_text(run, step, clean(item.text) if visible is None else visible.add(clean(item.text)))
         elif isinstance(item, ReasoningDelta):
             thought = True
             _send_chunk(run, step, clean(item.text), kind="reasoning")
@@ -176,14 +189,17 @@ async def _stream(run: Run, step: StepInProgress, request: ModelRequest) -> Mode
     if response is None:
         raise ResponseValidationError("the model's stream ended without a complete response")
     if response.reasoning and not thought:
-        _send_chunk(run, step, clean(normalize_response(response).reasoning), kind="reasoning")
-    if run.setup.output is not None:
-        return response  # The rest follows once it is known whether the answer fits.
-    if response.text:
-        _send_rest(run, step, response)
-    if step.chunk_count:
-        _send_chunk(run, step, "", is_complete=True)
+        _send_chunk(
+            run, step, clean(normalize_response(replace(response, text="")).reasoning), kind="reasoning"
+        )
+    if run.setup.output is None:  # Otherwise the rest follows once it is known whether the answer fits.
+        await _send_rest(run, step, response)
     return response
+
+
+def _is_long(response: ModelResponse) -> bool:
+    """Return whether a response is read in several turns of the event loop."""
+    return isinstance(response.text, str) and len(response.text) > SLICE
 
 
 def _visible_text(setup: Setup) -> VisibleText | None:
@@ -219,6 +235,13 @@ def _take_text(run: Run, step: StepInProgress, text: str) -> None:
         step.chunks.append(text)
 
 
+async def _take_long_text(run: Run, step: StepInProgress, visible: VisibleText, text: str) -> None:
+    """Send and keep the part of a long piece that can be shown, a slice in each turn."""
+    for part in slices(text):
+        _take_text(run, step, visible.add(part))
+        await sleep(0)
+
+
 def _send_typed(run: Run, step: StepInProgress, text: str) -> None:
     """Send the prose of a typed answer as text, and its JSON as output pieces."""
     is_first = not any(map(str.strip, step.chunks))
@@ -240,16 +263,17 @@ def _send_output(run: Run, text: str) -> None:
         send(run.handlers, [chunk])
 
 
-def _send_rest(run: Run, step: StepInProgress, response: ModelResponse) -> None:
-    """Send the text that was not streamed or was held back, without calls."""
+async def _send_rest(run: Run, step: StepInProgress, response: ModelResponse) -> None:
+    """Send the text that was not streamed or was held back, without calls, and the end."""
     sent = "".join(step.chunks)
-    if sent == response.text:
-        return
-    response = normalize_response(response)
-    shown = language_before_call(run.setup, response)
-    text = response.text if shown is None else shown
-    if text.startswith(sent) and (rest := text[len(sent) :]):
-        _send_chunk(run, step, rest)
+    if response.text and sent != response.text:
+        response = await in_turns(repair(response)) if _is_long(response) else normalize_response(response)
+        shown = await in_turns(language_before_call(run.setup, response))
+        text = response.text if shown is None else shown
+        if text.startswith(sent) and (rest := text[len(sent) :]):
+            _send_chunk(run, step, rest)
+    if step.chunk_count:
+        _send_chunk(run, step, "", is_complete=True)
 
 
 def _send_chunk(
@@ -267,19 +291,31 @@ def _send_chunk(
     step.chunk_count += 1
 
 
+async def _judge_answer(
+    run: Run, response: ModelResponse, *, truncated: bool
+) -> tuple[Failure | None, str | None]:
+    """Return the failure of a response, and its text for people if that differs."""
+    has_results = run.state.execution.has_tool_results
+    failure = await in_turns(answer_failure(response, run.setup.tool_names, after_results=has_results))
+    # In a complete answer without calls, a call in the text is the failure.
+    is_plain = not (failure or truncated or response.tool_calls)
+    if not response.text or (is_plain and response.finish_reason is not FinishReason.PAUSE_TURN):
+        return failure, None
+    return failure, await in_turns(language_before_call(run.setup, response))
+
+
 def answer_transition(
-    run: Run, response: ModelResponse, plan: CallPlan, step: StepInProgress, *, truncated: bool
+    run: Run,
+    response: ModelResponse,
+    plan: CallPlan,
+    step: StepInProgress,
+    *,
+    failure: Failure | None,
+    shown: str | None,
+    truncated: bool,
 ) -> Answered:
     """Return the transition of a model's response, including what is wrong with it."""
-    finish, message, answer = response.finish_reason, None, step.answer
-    if answer is not None:
-        failure, shown = answer.failure, answer.shown
-    else:
-        has_results = run.state.execution.has_tool_results
-        failure = answer_failure(response, run.setup.tool_names, after_results=has_results)
-        # In a complete answer without calls, a call in the text is the failure.
-        is_plain = not (failure or truncated or response.tool_calls) and finish is not FinishReason.PAUSE_TURN
-        shown = None if is_plain or not response.text else language_before_call(run.setup, response)
+    message, answer = None, step.answer
     if failure is None or failure.readable:
         reasoning = clean(response.reasoning) if response.reasoning else ""
         message = Message(
@@ -294,7 +330,7 @@ def answer_transition(
         run.world.now(),
         started_at=step.begun_at,
         message=message,
-        finish_reason=finish,
+        finish_reason=response.finish_reason,
         usage=response.usage,
         source=response.source,
         seconds=step.lap(run.world.monotonic()),

@@ -21,8 +21,12 @@ from msgspec.structs import replace
 from whyloop.errors import ConfigurationError, NestingError, OutputError, ScriptError
 from whyloop.logger import log_error
 from whyloop.loop.calls import raise_cancellation, run_context
+from whyloop.loop.turns import in_turns
 from whyloop.rules.classification import answer_failure, error_text
-from whyloop.rules.written_calls import VisibleText, documents_in, written_call
+from whyloop.text.documents import Document, documents
+from whyloop.text.turns import Search
+from whyloop.text.visible_text import text_before_call
+from whyloop.text.written_calls import search_call
 from whyloop.tools.conversion import convert, message_and_path, refuse_type, to_plain
 from whyloop.tools.schema import Problem, known_names, problems_with, schema_at
 from whyloop.tools.tool import RunContext
@@ -139,18 +143,25 @@ class Output:
         own = [call for call in calls if call.name == OUTPUT_TOOL]
         is_text = mode is OutputMode.TEXT
         if len(own) < len(calls) and not response.finish_reason.truncates:
-            failure = answer_failure(response, setup.tool_names, after_results=True)
-            if not is_text and self._is_in(response.text):  # It is discarded: other calls come with it.
+            failure = await in_turns(answer_failure(response, setup.tool_names, after_results=True))
+            if not is_text and await in_turns(
+                self._is_in(response.text)
+            ):  # It is discarded: other calls come with it.
                 return response, Answer(failure=failure, shown=language_in(response.text))
-            return response, Answer(failure=failure, shown=language_before_call(setup, response))
+            return response, Answer(
+                failure=failure, shown=await in_turns(language_before_call(setup, response))
+            )
         if response.finish_reason.truncates or response.finish_reason is FinishReason.PAUSE_TURN:
             rest = tuple([call for call in calls if call.name != OUTPUT_TOOL])
             response = replace(response, tool_calls=rest)
-            shown = language_before_call(setup, response) if is_text else language_in(response.text)
+            before_call = language_before_call(setup, response)
+            shown = await in_turns(before_call) if is_text else language_in(response.text)
             return response, Answer(shown=shown)
-        unlike_answer = answer_failure(response, setup.tool_names, after_results=True)
+        unlike_answer = await in_turns(answer_failure(response, setup.tool_names, after_results=True))
         if unlike_answer is not None and (response.unsupported or mode is not OutputMode.NATIVE):
-            return response, Answer(failure=unlike_answer, shown=language_before_call(setup, response))
+            return response, Answer(
+                failure=unlike_answer, shown=await in_turns(language_before_call(setup, response))
+            )
         text, content = response.text, ""
         if own:  # The call becomes the text of the answer: it needs no result.
             sent = [call.arguments for call in own]
@@ -160,7 +171,7 @@ class Output:
             response = replace(response, text=text, tool_calls=(), extras={})
         language = text if is_text else language_in(text)
         try:
-            data, value = self._find(content or text)
+            data, value = await in_turns(self._find(content or text))
             output, value = await self._validate(data, value, run_context(setup, run.state))
         except MisfitError as misfit:
             return response, Answer(failure=self._failure(misfit, run.state, mode), shown=language)
@@ -170,15 +181,15 @@ class Output:
         shown = value if is_text else f"{language}{output}"
         return response, Answer(output, value, shown=None if shown == text else shown)
 
-    def _is_in(self, text: str) -> bool:
+    def _is_in(self, text: str) -> Search[bool]:
         """Return whether a text contains the output."""
         try:
-            self._find(text)
+            yield from self._find(text)
         except MisfitError:
             return False
         return True
 
-    def _find(self, text: str) -> tuple[Any, Any]:
+    def _find(self, text: str) -> Search[tuple[Any, Any]]:
         """Return the document in a text that fits the type, and its value."""
         if self.kind is str:
             if not text.strip():
@@ -190,16 +201,18 @@ class Output:
         try:
             whole = msgspec.json.decode(fence[1] if fence else text)
         except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-            return self._find_inside(text, error)
+            return (yield from self._find_inside(text, error))
         return self._fitting(whole)
 
-    def _find_inside(self, text: str, error: Exception) -> tuple[Any, Any]:
+    def _find_inside(self, text: str, error: Exception) -> Search[tuple[Any, Any]]:
         """Return the one object within a text that fits the type, and its value."""
         found, misfit = [], None
-        for start, end, document in documents_in(text):
-            if isinstance(document, dict):
+        for each in documents(text):
+            if each is None:
+                yield
+            elif isinstance(each, Document) and isinstance(each.value, dict):
                 try:
-                    found.append(self._fitting(msgspec.json.decode(text[start:end])))
+                    found.append(self._fitting(msgspec.json.decode(text[each.start : each.end])))
                 except msgspec.DecodeError:
                     continue  # NaN is not JSON.
                 except MisfitError as wrong:
@@ -323,13 +336,13 @@ def output_mode_of(model: object, *, with_tools: bool, schema: Mapping[str, Any]
     return OutputMode(mode)
 
 
-def language_before_call(setup: Setup, response: ModelResponse) -> str | None:
+def language_before_call(setup: Setup, response: ModelResponse) -> Search[str | None]:
     """Return the text before a call written as text; None if there is no such call."""
     text, truncated = response.text, response.finish_reason.truncates
-    if not text or written_call(text, setup.tool_names, truncated=truncated) is None:
+    if not text or (yield from search_call(text, setup.tool_names, truncated=truncated)) is None:
         return None
-    shown = VisibleText(setup.tool_specs).add(text).rstrip()
-    return shown if written_call(shown, setup.tool_names) is None else ""
+    shown = (yield from text_before_call(text, setup.tool_specs)).rstrip()
+    return shown if (yield from search_call(shown, setup.tool_names)) is None else ""
 
 
 def language_in(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from whyloop.errors import ResponseValidationError
+from whyloop.loop.turns import in_turns
 from whyloop.rules.classification import answer_failure
 from whyloop.rules.limits import Limit, StepsLimit
 from whyloop.values.judgement import feedback_of
@@ -53,7 +54,7 @@ def wrap_up_mode(setup: Setup) -> OutputMode | None:
     return OutputMode.PROMPT if setup.output_mode is OutputMode.TOOL else setup.output_mode
 
 
-def check_wrap_up(run: Run, step: StepInProgress, response: ModelResponse) -> None:
+async def check_wrap_up(run: Run, step: StepInProgress, response: ModelResponse) -> None:
     """Raise a `ResponseValidationError` if the response is not an answer.
 
     There is no second attempt.
@@ -65,7 +66,7 @@ def check_wrap_up(run: Run, step: StepInProgress, response: ModelResponse) -> No
     if step.answer is not None:
         failure = step.answer.failure
     else:
-        failure = answer_failure(response, run.setup.tool_names, after_results=True)
+        failure = await in_turns(answer_failure(response, run.setup.tool_names, after_results=True))
     if failure is not None:
         raise ResponseValidationError(failure.message)
     if not response.text.strip():

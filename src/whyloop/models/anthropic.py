@@ -24,6 +24,7 @@ from whyloop.models.provider import (
     ProviderApi,
     Settings,
     StreamReader,
+    language_of,
     media_of,
     merged,
     new_call,
@@ -31,7 +32,6 @@ from whyloop.models.provider import (
     thinking_tokens,
 )
 from whyloop.models.structured_output import enforced_schema
-from whyloop.rules.written_calls import without_calls
 from whyloop.values.messages import FilePart, ImagePart, Message, MessageRole, Part, TextPart, ToolCall
 from whyloop.values.model import (
     OUTPUT_TOOL,
@@ -290,7 +290,7 @@ def _response(document: Mapping[str, Any]) -> ModelResponse:
         else:
             row.append(block)
     reason = document.get("stop_reason")
-    text = without_calls("".join(texts), calls)
+    text = language_of("".join(texts), calls)
     if texts and not text:
         row = [entry for entry in row if entry["type"] != "text"]
     if reason == "refusal" and not text.strip() and not calls:

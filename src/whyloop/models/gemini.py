@@ -22,6 +22,7 @@ from whyloop.models.provider import (
     ProviderApi,
     Settings,
     StreamReader,
+    language_of,
     media_label,
     media_of,
     merged,
@@ -29,7 +30,6 @@ from whyloop.models.provider import (
 )
 from whyloop.models.response import stream_error
 from whyloop.models.structured_output import google_schema
-from whyloop.rules.written_calls import without_calls
 from whyloop.values import encoding
 from whyloop.values.messages import FilePart, ImagePart, Message, Part, TextPart, ToolCall
 from whyloop.values.model import (
@@ -331,7 +331,7 @@ class _PartialAnswer:
         if calls and finish_reason is FinishReason.STOP:
             finish_reason = FinishReason.TOOL_CALLS
         return ModelResponse(
-            text=without_calls(text, calls),
+            text=language_of(text, calls),
             tool_calls=tuple(calls),
             finish_reason=finish_reason,
             usage=gemini_usage(self._document.get("usageMetadata") or {}),

@@ -19,13 +19,13 @@ from whyloop.models.provider import (
     StreamReader,
     arguments_text,
     data_url,
+    language_of,
     media_of,
     new_call,
     parsed,
 )
 from whyloop.models.response import stream_error
 from whyloop.models.structured_output import schema_format
-from whyloop.rules.written_calls import without_calls
 from whyloop.values.messages import ImagePart, Message, Part, TextPart, ToolCall
 from whyloop.values.model import (
     OUTPUT_TOOL,
@@ -228,7 +228,7 @@ def _response(
     if signed := {call.id: signature for call, signature in calls if signature}:
         extras["tool_calls"] = signed
     return ModelResponse(
-        text=without_calls(text, tool_calls),
+        text=language_of(text, tool_calls),
         tool_calls=tool_calls,
         finish_reason=FINISH_REASONS.get(finish_reason or "", FinishReason.OTHER),
         usage=chat_usage(document),

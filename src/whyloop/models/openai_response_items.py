@@ -13,9 +13,8 @@ from typing import Any
 
 from whyloop.errors import ModelError, ResponseValidationError
 from whyloop.models.prices import responses_billing, responses_usage
-from whyloop.models.provider import arguments_text, new_call, parsed
+from whyloop.models.provider import arguments_text, language_of, new_call, parsed
 from whyloop.models.response import stream_error
-from whyloop.rules.written_calls import without_calls
 from whyloop.values.messages import Message, ToolCall
 from whyloop.values.model import FinishReason, ModelResponse, ModelSource
 
@@ -78,7 +77,7 @@ def response_from(document: Mapping[str, Any]) -> ModelResponse:
     messages = [item for item in output if kind_of(item) == "message"]
     _check_refusal(messages)
     calls = tuple([_call(item) for item in output if kind_of(item) == "function_call"])
-    text = without_calls("".join([text for item in messages for text in texts_of(item)]), calls)
+    text = language_of("".join([text for item in messages for text in texts_of(item)]), calls)
     kept = _kept_items(output, text, calls, stored=document.get("store") is not False)
     finish_reason, given = _finish_reason(document, calls)
     return ModelResponse(

@@ -11,7 +11,7 @@ import json
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, NoReturn
 
@@ -21,6 +21,8 @@ from msgspec.structs import replace
 
 from whyloop.errors import ResponseValidationError
 from whyloop.models.response import stream_error
+from whyloop.text.turns import SLICE
+from whyloop.text.written_calls import without_calls
 from whyloop.values.messages import FilePart, ImagePart, Message, ToolCall
 from whyloop.values.model import Delta, ModelRequest, ModelResponse
 
@@ -280,6 +282,14 @@ def parsed(arguments: Any) -> Any:
     return ToolCall.parse_arguments(
         arguments if isinstance(arguments, str) else msgspec.json.encode(arguments)
     )
+
+
+def language_of(text: str, calls: Sequence[ToolCall]) -> str:
+    """Return an answer's text without repetitions of its calls.
+
+    The loop removes them from a text that is longer than a slice, in several turns.
+    """
+    return without_calls(text, calls) if len(text) <= SLICE else text
 
 
 def arguments_text(call: ToolCall) -> str:

@@ -19,6 +19,7 @@ from whyloop.errors import (
 )
 from whyloop.models.secrets import without_secrets
 from whyloop.rules.classification import duration_from, normalize_response, provider_error_type
+from whyloop.text.turns import SLICE
 from whyloop.tools.schema import problem_with
 from whyloop.values.failure import ErrorType
 from whyloop.values.model import Delta, FinishReason, ModelResponse, ReasoningDelta, TextDelta
@@ -76,7 +77,8 @@ class ResponseBody:
         if complete.finish_reason is FinishReason.ERROR:
             reason = complete.source.finish_word if complete.source else None
             raise ModelError(f"the model ended its answer with an error: {reason}")
-        complete = normalize_response(complete)
+        if len(complete.text) <= SLICE:  # A longer one is repaired by the loop, in several turns.
+            complete = normalize_response(complete)
         if self._schema is not None:
             _refuse_misfit(complete, self._schema)
         if complete.reasoning and ReasoningDelta not in self._streamed:

@@ -19,7 +19,8 @@ from whyloop.errors import (
     ToolExecutionError,
     is_retryable,
 )
-from whyloop.rules.written_calls import without_calls, written_call
+from whyloop.text.turns import Search, at_once
+from whyloop.text.written_calls import remove_calls, search_call
 from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import FinishReason, ModelResponse, ModelSource, OutputMode, Usage
@@ -132,7 +133,9 @@ def error_text(error: BaseException) -> str:
     return clean(f"{type(error).__name__}: {message}" if message else type(error).__name__)
 
 
-def answer_failure(response: ModelResponse, tools: Collection[str], *, after_results: bool) -> Failure | None:
+def answer_failure(
+    response: ModelResponse, tools: Collection[str], *, after_results: bool
+) -> Search[Failure | None]:
     """Return the failure of a response that is neither an answer nor a tool call.
 
     `tools` are the names of the offered tools. A readable but wrong response stays in the history, so that
@@ -150,7 +153,7 @@ def answer_failure(response: ModelResponse, tools: Collection[str], *, after_res
         return None
     if not response.text.strip():
         return None if after_results else model_failure(ResponseValidationError(EMPTY_REPLY))
-    if (name := written_call(response.text, tools)) is not None:
+    if (name := (yield from search_call(response.text, tools))) is not None:
         problem = (
             f"the answer has a call of {shortened(name, _MAX_NAME_LENGTH)} written as text, "
             "so it was not run: call the tool itself, and write no call as text"
@@ -178,19 +181,20 @@ def normalize_response(response: ModelResponse) -> ModelResponse:
             and usage.cost is None
         ):
             if text and calls:
-                return _repaired(response)
+                return at_once(repair(response))
             for call in calls:
                 if not (call.name.isascii() and call.id.isascii()) or type(call.arguments) is not dict:
                     break
             else:
                 if len(calls) < 2 or _are_distinct(calls):
                     return response
-        return _repaired(response)
+        return at_once(repair(response))
     except (AttributeError, TypeError):
-        return _repaired(response)  # A part of it has a wrong type, which the error names.
+        return at_once(repair(response))  # A part of it has a wrong type, which the error names.
 
 
-def _repaired(response: ModelResponse) -> ModelResponse:
+def repair(response: ModelResponse) -> Search[ModelResponse]:
+    """Return what `normalize_response` returns, and stop after each slice of the text."""
     if not isinstance(response.text, str):
         raise ResponseValidationError(f"the model's text is {_type(response.text)} instead of str")
     if not isinstance(response.reasoning, str | None):
@@ -202,10 +206,11 @@ def _repaired(response: ModelResponse) -> ModelResponse:
     unsupported = tuple(clean(str(item)) for item in response.unsupported)
     # If one call cannot be answered, none of the response runs.
     calls = () if unsupported else _with_distinct_ids([_call(call) for call in response.tool_calls])
+    # For every model: arguments are not language, and are not kept as text.
+    text = yield from remove_calls(clean(response.text), calls)
     return replace(
         response,
-        # For every model: arguments are not language, and are not kept as text.
-        text=without_calls(clean(response.text), calls),
+        text=text,
         reasoning=response.reasoning or "",
         usage=_usage(response.usage),
         tool_calls=calls,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import time
 
 import pytest
 
-from whyloop.rules.written_calls import VisibleText, without_calls, written_call
+from whyloop.text.visible_text import VisibleText
+from whyloop.text.written_calls import without_calls, written_call
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import ToolSpec
 
@@ -131,16 +131,10 @@ def test_a_tool_with_any_arguments_holds_back_every_object() -> None:
     assert visible.add('Here: {"answer": 42} and more') == "Here: "
 
 
-def test_a_long_text_that_may_be_a_call_is_judged_in_linear_time() -> None:
+def test_a_text_that_may_be_a_call_for_longer_than_a_slice_is_held_back_to_the_end() -> None:
     visible = VisibleText([ToolSpec("write", "", {"properties": {"content": {}}})])
-    text = '{"content": "' + "word " * 20_000 + '", "title": "Not an argument"}'
-    for at in range(0, len(text), 5):
-        visible.add(text[at : at + 5])
-    assert visible._read < 10 * len(text)
-    nested = VisibleText([ToolSpec("write", "", {"properties": {"a": {}}})])
-    nested.add('{"a":' * 20_000)
-    nested.add("1" + ',"b":1}' * 20_000)
-    assert nested._read < 4_000_000
+    assert visible.add('So: {"content": "' + "word " * 20_000) == "So: "
+    assert visible.add('", "title": "Not an argument"} and more') == ""
 
 
 # Calls that are written instead of made
@@ -239,27 +233,6 @@ def test_a_mention_and_a_record_of_a_call_are_answers(text: str) -> None:
 def test_a_written_call_is_named_by_a_whole_word() -> None:
     text = '<tool_call>{"name": "list_threads", "arguments": {}}</tool_call>'
     assert written_call(text, ["name_it", "am", "read", "list_threads"]) == "list_threads"
-
-
-def test_a_hostile_text_is_searched_in_linear_time() -> None:
-    for piece in (
-        "{",
-        '{"a":',
-        "{}",
-        "<tool_call>",
-        "```tool ",
-        "[TOOL_CALLS]",
-        '{"name": "x", "arguments": {}}',
-        '{"name": "get_weather", "arguments": {',
-        "{'name': 'get_weather', 'arguments': {",
-        "[{",
-        "{ ",
-        '<invoke name="',
-    ):
-        text = "language " + piece * (200_000 // len(piece)) + " language"
-        started = time.perf_counter()
-        written_call(text, ["get_weather"])
-        assert time.perf_counter() - started < 2.0
 
 
 @pytest.mark.parametrize("depth", [400, 900, 2000])
