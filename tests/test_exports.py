@@ -20,7 +20,8 @@ ContinuationOutcome
 Correction CostLimit CumulativeExecutionTimeLimit ErrorContext ErrorHandlingDecision ErrorPolicy
 ErrorPolicyCriterion
 ErrorType Execution ExecutionTimeLimit Explanation Failure FilePart FinishReason FinishReasonCheck
-Hook ImagePart Interruption Message MessageRole Model ModelRequest ModelResponse ModelSource NextAction
+Hook ImagePart Interruption Message MessageRole Model ModelAttempt ModelRequest
+ModelResponse ModelSource NextAction
 OutputDelta OutputFormat OutputMode PendingCall
 Price ReasoningDelta Recovery Redaction RepeatedCall RepeatedCallCheck RunContext RunStream RunTool
 Session

@@ -88,6 +88,7 @@ from whyloop.values.messages import (
 )
 from whyloop.values.model import (
     FinishReason as FinishReason,
+    ModelAttempt as ModelAttempt,
     ModelRequest as ModelRequest,
     ModelResponse as ModelResponse,
     ModelSource as ModelSource,

@@ -39,7 +39,11 @@ REQUEST = ModelRequest((Message.user("Hi"),))
 
 
 def model_at(server: FaultyServer, **options: Any) -> HttpModel:
-    return load("openai:gpt-test", base_url=server.base_url, **{"api_key": KEY, "timeout": 2.0, **options})
+    return load(
+        "openai:gpt-test",
+        base_url=server.base_url,
+        **{"api_key": KEY, "timeout": 2.0, "retries": 0, **options},
+    )
 
 
 async def everything(model: HttpModel) -> list[Delta | ModelResponse]:

@@ -66,7 +66,7 @@ async def run_against(
 ) -> AgentState:
     """One run on a model at this address; whatever became of it, the key is nowhere to be found."""
     events: list[AgentEvent] = []
-    asked = load(model, base_url=base_url, api_key=KEY, timeout=timeout)
+    asked = load(model, base_url=base_url, api_key=KEY, timeout=timeout, retries=0)
     options.setdefault("tools", [echo])
     async with asyncio.timeout(PATIENCE * 2):
         state = await Agent(asked, event_handler=events.append, **options).run(query)
@@ -218,8 +218,18 @@ BAD_ANSWERS: dict[str, tuple[Behaviour, str, str]] = {
     ),
     "a web page": (
         say(whole(b"<!doctype html><title>Welcome</title>", content_type="text/html")),
+        "model",
+        "/v1/chat/completions answered with a web page",
+    ),
+    "a web page that begins with text": (
+        say(whole(b"Welcome <b>back</b>", content_type="text/html; charset=utf-8")),
+        "model",
+        "/v1/chat/completions answered with a web page",
+    ),
+    "rubbish that is called a page": (
+        say(whole(b'{"choices": rubbish}', content_type="text/html")),
         "validation",
-        "web page",
+        "is not JSON",
     ),
     "an empty body": (say(whole(b"")), "validation", "empty"),
     "an empty stream": (say(chunked(b"")), "validation", "before the answer was complete"),
@@ -390,7 +400,7 @@ async def test_a_key_is_removed_before_anything_is_shortened(answer: Any, key: s
 async def test_no_half_of_our_key_is_left_of_a_web_page(gap: int) -> None:
     page = f"<p>{'a ' * gap}{KEY} {'b ' * 500}".encode()
     state = await run_on(say(whole(page, content_type="text/html")))
-    assert_failed(state, "validation", "web page")
+    assert_failed(state, "model", "web page")
     assert KEY[:6] not in state.explain()
 
 

@@ -89,7 +89,7 @@ async def run_at(
     timeout: float = 5.0,
     **options: Any,
 ) -> AgentState:
-    model = load(f"{provider}:m", base_url=server.base_url, api_key=KEY, timeout=timeout)
+    model = load(f"{provider}:m", base_url=server.base_url, api_key=KEY, timeout=timeout, retries=0)
     state = await Agent(model, **options).run("Hi")
     assert KEY not in json.dumps(state.to_dict()) + state.explain()
     return state
@@ -194,8 +194,6 @@ async def test_patience_that_is_asked_for_is_given(provider: str, status: int) -
 @pytest.mark.parametrize(
     ("body", "content_type"),
     [
-        (b"<!doctype html><title>Hello</title>", "text/html"),
-        (b"<!doctype html><title>Hello</title>", "text/event-stream"),
         (b"", "application/json"),
         (b"{}", "application/json"),
         (b"[]", "application/json"),
@@ -210,6 +208,18 @@ async def test_patience_that_is_asked_for_is_given(provider: str, status: int) -
 async def test_a_body_without_an_answer(provider: str, body: bytes, content_type: str) -> None:
     async with FaultyServer(say(whole(body, content_type=content_type))) as server:
         assert_model_failed(await run_at(server, provider), "validation")
+
+
+@every_provider
+@pytest.mark.parametrize("content_type", ["text/html", "text/event-stream", "application/json"])
+async def test_a_web_page_names_the_address_and_is_not_retried(provider: str, content_type: str) -> None:
+    page = b"<!doctype html><title>Hello</title>"
+    async with FaultyServer(say(whole(page, content_type=content_type))) as server:
+        policy = ErrorPolicy.retry_all()
+        state = await run_at(server, provider, error_policy=policy, clock=FakeClock())
+        assert_model_failed(state, "model", f"{server.base_url}/", "answered with a web page")
+        assert len(server.requests) == 1
+    assert not state.steps[0].failures[0].retryable
 
 
 @every_provider

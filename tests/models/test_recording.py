@@ -103,7 +103,7 @@ async def test_real_traffic_with_its_pieces(path: Path) -> None:
         say(chat_call("echo", '{"value": "1"}')),
         say(chat_answer("Hello.", prompt_tokens=3, completion_tokens=4)),
     ) as server:
-        model = load("openai:gpt-test", base_url=server.base_url, api_key=KEY)
+        model = load("openai:gpt-test", base_url=server.base_url, api_key=KEY, retries=0)
         agent = agent_on(RecordingModel(model, path))
         with capture_events(agent) as events:
             first = await agent.run("Hi")

@@ -122,7 +122,7 @@ class Interruptions:
         step, now = self._step, self._world.now()
         if step is not None and step.is_wait:  # It ends at the deadline by itself.
             step = None
-        started, counted = (now, 0.0) if step is None else (step.begun_at, step.counted)
+        started, counted = (now, 0.0) if step is None else (step.begun_at, step.settled_seconds)
         self._stop_watching()
         self.deadline = deadline = self._run.deadline(started, counted)
         if deadline is None:

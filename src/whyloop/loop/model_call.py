@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from whyloop.errors import NestingError, ResponseValidationError, ScriptError, WhyloopError
 from whyloop.events import ChunkKind
+from whyloop.loop.attempts import StepWaits, asking
 from whyloop.loop.calls import CallPlan, plan_at_once, plan_calls, run_context
 from whyloop.loop.hooks import AroundModel, AskModel, expected
 from whyloop.loop.output import Output, json_start, language_before_call
@@ -30,6 +31,7 @@ from whyloop.values.model import (
     FinishReason,
     ModelRequest,
     ModelResponse,
+    ModelSource,
     OutputDelta,
     OutputMode,
     ReasoningDelta,
@@ -163,7 +165,17 @@ def _ask_through(
 
 
 async def _stream(run: Run, step: StepInProgress, request: ModelRequest) -> ModelResponse:
-    """Read the model's stream to its end and return the complete response."""
+    """Read the model's stream to its end, and return the complete response."""
+    waits = StepWaits(run.world, step)
+    token = asking.set(waits)
+    try:
+        return await _read_stream(run, step, request)
+    finally:
+        asking.reset(token)
+        waits.end()
+
+
+async def _read_stream(run: Run, step: StepInProgress, request: ModelRequest) -> ModelResponse:
     response, thought = None, False
     if step.chunks:  # A hook asked again: chunks of the previous answer are not part of this one.
         step.chunks, step.holds_back, step.sent = [], False, 0
@@ -332,7 +344,7 @@ def answer_transition(
         message=message,
         finish_reason=response.finish_reason,
         usage=response.usage,
-        source=response.source,
+        source=_source(step, response.source),
         seconds=step.lap(run.world.monotonic()),
         started=plan.started,
         questions=plan.questions,
@@ -353,6 +365,7 @@ def partial_answer_transition(step: StepInProgress, now: datetime, seconds: floa
         started_at=step.begun_at,
         message=Message(_ASSISTANT, text, incomplete=True, shown=shown) if text else None,
         usage=step.usage or _UNKNOWN_USAGE,
+        source=_source(step),
         seconds=seconds,
         interrupted=step.interrupted,
         request=step.request.record,
@@ -366,6 +379,20 @@ def failure_transition(run: Run, step: StepInProgress, error: BaseException) -> 
         started_at=step.begun_at,
         failure=model_failure(error),
         usage=step.usage or (_UNKNOWN_USAGE if step.chunk_count else NO_USAGE),
+        source=_source(step),
         seconds=step.lap(run.world.monotonic()),
         request=step.request.record,
     )
+
+
+def _source(step: StepInProgress, source: ModelSource | None = None) -> ModelSource | None:
+    """Return the source of an answer with the attempts of its step.
+
+    Attempts that the model only reports, such as those of a recording, made nobody wait here.
+    """
+    if step.attempts:
+        return replace(source or ModelSource(), attempts=tuple(step.attempts))
+    if source is not None and source.attempts:
+        attempts = tuple([replace(attempt, waited=0.0) for attempt in source.attempts])
+        return replace(source, attempts=attempts)
+    return source

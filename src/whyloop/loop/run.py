@@ -252,7 +252,7 @@ class Run:
             return
         step.launched, deadline = True, self.interruptions.deadline
         if self.setup.criteria.deadline_moves:
-            deadline = self.setup.criteria.deadline(self.state, step.begun_at, step.counted)
+            deadline = self.setup.criteria.deadline(self.state, step.begun_at, step.settled_seconds)
         if len(step.to_run) == 1:  # Without a task, which costs 15 µs more.
             self.add(await self.world.run_call(self.setup, self.state, step.to_run[0], deadline))
         else:
@@ -273,7 +273,7 @@ class Run:
         """Close the step or leave it open, and judge it."""
         now, until = self.world.now(), None
         if step.interrupted is _OUT_OF_TIME:
-            deadline = self.deadline(step.begun_at, step.counted)
+            deadline = self.deadline(step.begun_at, step.settled_seconds)
             if deadline is not None:
                 now = until = max(now, deadline + JUST_AFTER)
         seconds = step.lap(self.world.monotonic(), until)

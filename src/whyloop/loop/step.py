@@ -9,7 +9,7 @@ from msgspec import Struct
 from whyloop.loop.output import Answer
 from whyloop.loop.setup import RequestParts
 from whyloop.values.messages import Message
-from whyloop.values.model import Usage
+from whyloop.values.model import ModelAttempt, Usage
 from whyloop.values.step import Interruption
 
 
@@ -26,6 +26,10 @@ class StepInProgress(Struct, gc=False):
     """The rest of the limits, for the model to read with the request."""
     counted: float = 0.0
     """The active seconds of this step that the state has counted."""
+    attempts: list[ModelAttempt] = []
+    """The requests that failed and were repeated, with the waits between them."""
+    waited: float = 0.0
+    """The seconds of these waits."""
     response_changed_by: tuple[str, ...] = ()
     """The hooks that changed the response."""
     interrupted: Interruption | None = None
@@ -60,10 +64,25 @@ class StepInProgress(Struct, gc=False):
         """The calls that were never started, although they were recorded as started."""
         return () if self.launched else tuple([i for i in self.to_run if i not in self.repeated])
 
+    @property
+    def settled_seconds(self) -> float:
+        """The seconds of this step that no limit on active time counts any more."""
+        return self.counted + self.waited
+
+    def active_until(self, monotonic: float) -> float:
+        """Return the active seconds since the previous lap."""
+        return monotonic - self.lapped_at
+
+    def add_wait(self, seconds: float) -> None:
+        """Take a wait between two attempts out of the active time."""
+        self.waited += seconds
+        self.lapped_at += seconds
+
     def lap(self, monotonic: float, until: datetime | None = None) -> float:
         """Return the active seconds since the previous lap, at least those up to a moment."""
         seconds, self.lapped_at = float(monotonic - self.lapped_at), monotonic
         if until is not None:
-            seconds = max(seconds, (until - self.begun_at).total_seconds() - self.counted)
+            seconds = max(seconds, (until - self.begun_at).total_seconds() - self.settled_seconds)
+        seconds = max(seconds, 0.0)  # Two models of a hook may have waited at the same time.
         self.counted += seconds
         return seconds

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from copy import copy
 from typing import Any
 
 from msgspec.structs import replace
@@ -26,6 +27,8 @@ class FallbackModel:
     Every switch is noted in the source of the answer, and so in the trace. Text that a failed model has
     already streamed is not part of the answer. You can pass names instead of models.
 
+    Only the last model repeats a failed request by itself, unless another was loaded with `retries=…`.
+
     Args:
         *models: Two or more models, or their names, in the order in which they are asked.
         on: The types of error after which the next model is asked. Default: model errors, rate limits and
@@ -37,7 +40,8 @@ class FallbackModel:
             raise ConfigurationError(
                 f"a fallback of {counted(len(models), 'model')} cannot switch: use two or more"
             )
-        self.models = tuple(load(model) if isinstance(model, str) else model for model in models)
+        *others, last = [load(model) if isinstance(model, str) else model for model in models]
+        self.models = (*map(asked_once, others), last)
         """The models, in the order in which they are asked."""
         self.on = _error_types(on)
         """The types of error after which the next model is asked."""
@@ -45,6 +49,12 @@ class FallbackModel:
         """The names of all models."""
         self.secrets = tuple(secret for model in self.models for secret in secrets_of(model))
         """The keys of all models, which no trace shows."""
+
+    def asked_once(self) -> FallbackModel:
+        """Return this model as one of another fallback, whose last model does not repeat requests either."""
+        once = copy(self)
+        once.models = tuple(map(asked_once, self.models))
+        return once
 
     def output_mode(self, *, with_tools: bool, schema: Mapping[str, Any]) -> OutputMode:
         """Return the form in which all of the models can give typed answers."""
@@ -109,6 +119,12 @@ async def answer_of(
         close: Any = getattr(answer, "aclose", None)
         if close is not None:
             await close()
+
+
+def asked_once(model: Model) -> Model:
+    """Return the model without repeats of its own, unless it was given a number of them."""
+    once: Callable[[], Model] | None = getattr(model, "asked_once", None)
+    return model if once is None else once()
 
 
 def name_of(model: object) -> str:

@@ -7,6 +7,7 @@ import io
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from copy import copy
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
@@ -24,11 +25,12 @@ from whyloop.errors import (
 )
 from whyloop.models.prices import PriceList
 from whyloop.models.provider import ProviderApi, Settings, settings_for
+from whyloop.models.repeats import DEFAULT_RETRIES, Repeats, checked_retries
 from whyloop.models.response import ResponseBody, http_error, request_id_in, retry_after_seconds
 from whyloop.models.secrets import header_secrets, without_cut_secrets, without_secrets
 from whyloop.models.structured_output import supported_mode
 from whyloop.rules.classification import error_text
-from whyloop.values.model import Delta, ModelRequest, ModelResponse, OutputMode
+from whyloop.values.model import Delta, ModelRequest, ModelResponse, ModelSource, OutputMode
 from whyloop.values.price import Price
 from whyloop.values.text import shortened
 
@@ -47,7 +49,8 @@ ENDING_SECONDS = 0.2
 class HttpModel:
     """A model behind an address; every failure becomes a classified error.
 
-    It never retries by itself: the error policy decides that, and the trace shows it.
+    A request that fails before the first piece of its answer is repeated a few times; the error policy
+    decides about what still fails, and the trace shows both.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class HttpModel:
         timeout: float = DEFAULT_TIMEOUT,
         max_concurrency: int | None = None,
         price: Price | None = None,
+        retries: int | None = None,
     ) -> None:
         if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not timeout > 0:
             raise ConfigurationError(f"invalid timeout {timeout!r}: use seconds, greater than zero")
@@ -90,6 +94,8 @@ class HttpModel:
         self._timeout = timeout
         self._limit = aiohttp.ClientTimeout(total=timeout)
         self._slots = _Slots(max_concurrency)
+        self._retries = checked_retries(retries)
+        self.retries = DEFAULT_RETRIES if retries is None else retries
         self._price = price
         # Imported now, not with the first answer, since it takes a quarter of a second.
         self._list = PriceList.open(self.url) if price is None else None
@@ -108,42 +114,64 @@ class HttpModel:
     async def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         """Yield pieces of text and reasoning as they arrive, then the complete response."""
         body = self.api.encode(*settings_for(request, self.settings))
-        session = await _open_session()
-        answered, failed = False, None
-        headers: dict[str, str] = {}
-        ending: list[Delta | ModelResponse] = []
-        async with self._slots.take():
-            try:
-                async with session.post(
-                    self.url,
-                    data=body if len(body) < LARGE_BYTES else io.BytesIO(body),
-                    headers=self._headers,
-                    timeout=self._limit,
-                    proxy=self._proxy,
-                    allow_redirects=False,
-                ) as response:
-                    headers = {name.lower(): value for name, value in response.headers.items()}
-                    if not 200 <= response.status < 300:
-                        raise await self._refusal(response, headers)
-                    answered = True
-                    answer = ResponseBody(
-                        self.api, headers.get("content-type", ""), schema=self.settings.response_format
-                    )
-                    async for chunk in response.content.iter_any():
-                        for delta in answer.feed(chunk):
-                            yield delta
-                        if answer.ended:
-                            await _wait_for_end(response)
-                            break
-                    ending = answer.finish()
-            except Exception as error:
-                failed = self._classified(error, headers, answered=answered)
-        if failed is not None:
-            # Raised here, so that its traceback holds nothing of the request and its headers.
-            raise failed
+        repeats = Repeats(self.retries)
+        while True:
+            headers: dict[str, str] = {}
+            answer: ResponseBody | None = None
+            failed: Exception | None = None
+            async with self._slots.take():
+                try:
+                    async with (await _open_session()).post(
+                        self.url,
+                        data=body if len(body) < LARGE_BYTES else io.BytesIO(body),
+                        headers=self._headers,
+                        timeout=self._limit,
+                        proxy=self._proxy,
+                        allow_redirects=False,
+                    ) as response:
+                        headers = {name.lower(): value for name, value in response.headers.items()}
+                        if not 200 <= response.status < 300:
+                            raise await self._refusal(response, headers)
+                        answer = self._body(headers)
+                        async for chunk in response.content.iter_any():
+                            for delta in answer.feed(chunk):
+                                yield delta
+                            if answer.ended:
+                                await _wait_for_end(response)
+                                break
+                        ending = answer.finish()
+                except Exception as error:
+                    failed = self._classified(error, headers, answered=answer is not None)
+                    cause = _cause_to_repeat(error, failed, answer)
+            if failed is None:
+                break
+            if cause is None or not await repeats.wait_after(cause, failed):
+                # Raised here, so that its traceback holds nothing of the request and its headers.
+                raise failed
         # Yielded after the connection is released: the caller may not read further.
         for item in ending:
-            yield self._priced(item) if isinstance(item, ModelResponse) else item
+            yield self._finished(item, repeats) if isinstance(item, ModelResponse) else item
+
+    def _body(self, headers: Mapping[str, str]) -> ResponseBody:
+        """Return the reader of a body with these headers."""
+        content_type, schema = headers.get("content-type", ""), self.settings.response_format
+        return ResponseBody(self.api, content_type, self.url, schema=schema)
+
+    def _finished(self, response: ModelResponse, repeats: Repeats) -> ModelResponse:
+        """Return the response with its cost and the attempts before it."""
+        response = self._priced(response)
+        if not repeats.attempts:
+            return response
+        source = response.source or ModelSource()
+        return replace(response, source=replace(source, attempts=tuple(repeats.attempts)))
+
+    def asked_once(self) -> HttpModel:
+        """Return this model without repeats, unless it was given a number of them."""
+        if self._retries is not None:
+            return self
+        once = copy(self)
+        once.retries = 0
+        return once
 
     def _priced(self, response: ModelResponse) -> ModelResponse:
         """Return the response with its cost: your price, the host's, or the list's."""
@@ -223,6 +251,24 @@ class HttpModel:
         """Return the text without secrets, shortened afterwards."""
         without = without_cut_secrets(without_secrets(text, self.secrets), self.secrets)
         return shortened(without, MAX_ERROR_LENGTH)
+
+
+def _cause_to_repeat(error: Exception, failed: Exception, answer: ResponseBody | None) -> str | None:
+    """Return why a request failed, in a word, if it may be repeated; else None.
+
+    A request that ran out of its own time is not repeated, nor is one whose answer has begun.
+    """
+    if not isinstance(failed, ModelError) or not failed.retryable or isinstance(error, TimeoutError):
+        return None
+    if answer is not None and answer.has_begun:
+        return None
+    if failed.status is not None:
+        return str(failed.status)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return "no connection"
+    if isinstance(error, aiohttp.ClientConnectionError | aiohttp.ClientPayloadError | OSError):
+        return "connection lost"
+    return None if isinstance(failed, ResponseValidationError) else "an error in the stream"
 
 
 async def _error_body(response: aiohttp.ClientResponse) -> bytes:

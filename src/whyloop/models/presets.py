@@ -163,6 +163,7 @@ def load(
     headers: Mapping[str, str] | None = None,
     timeout: float = 120.0,
     max_concurrency: int | None = None,
+    retries: int | None = None,
     temperature: float | None = None,
     max_tokens: int | None = None,
     tool_choice: ToolChoice | None = None,
@@ -184,6 +185,8 @@ def load(
         headers: More headers for each request. Default: none.
         timeout: The seconds within which an answer must be complete. Default: 120.
         max_concurrency: The maximum number of requests at once; others wait. Default: no limit.
+        retries: How often a request is repeated that failed before the first piece of its answer. Default: 2,
+            but 0 for each model of a `FallbackModel` except the last.
         temperature: The randomness of the answers. Default: that of the host.
         max_tokens: The maximum number of tokens of one answer. Default: that of the host.
         tool_choice: Whether the model must call a tool, and which one. Default: the model decides.
@@ -212,7 +215,8 @@ def load(
         extra=extra,
         quirks=host.preset.quirks | quirks,
     )
-    return _model_at(host, settings, headers, timeout, max_concurrency, own_price(prices, name, host.model))
+    price = own_price(prices, name, host.model)
+    return _model_at(host, settings, headers, timeout, max_concurrency, retries, price)
 
 
 class _Host(NamedTuple):
@@ -238,6 +242,7 @@ def _model_at(
     headers: Mapping[str, str] | None,
     timeout: float,
     max_concurrency: int | None,
+    retries: int | None,
     price: Price | None,
 ) -> HttpModel:
     preset, key = host.preset, host.key
@@ -255,6 +260,7 @@ def _model_at(
         timeout=timeout,
         max_concurrency=max_concurrency,
         price=price,
+        retries=retries,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from whyloop import errors
 from whyloop.errors import ConfigurationError, ModelError, ScriptError, SnapshotError
 from whyloop.loop.output import output_mode_of
 from whyloop.loop.world import Model
-from whyloop.models.fallback import answer_of, name_of, secrets_of
+from whyloop.models.fallback import answer_of, asked_once, name_of, secrets_of
 from whyloop.models.secrets import cleaned, without_secrets
 from whyloop.values.credentials import REMOVED
 from whyloop.values.messages import Message
@@ -94,6 +95,12 @@ class RecordingModel:
         """Texts that are not recorded."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_bytes(b"")
+
+    def asked_once(self) -> RecordingModel:
+        """Return this model as one of a fallback that does not repeat requests."""
+        once = copy(self)
+        once.inner = asked_once(self.inner)
+        return once
 
     def output_mode(self, *, with_tools: bool, schema: Mapping[str, Any]) -> OutputMode:
         """Return the form in which the other model gives typed answers."""

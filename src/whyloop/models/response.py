@@ -40,9 +40,16 @@ class ResponseBody:
     """A reader of one body; its first bytes decide, since content types are often wrong."""
 
     def __init__(
-        self, api: ProviderApi, content_type: str, *, schema: Mapping[str, Any] | None = None
+        self,
+        api: ProviderApi,
+        content_type: str,
+        address: str = "",
+        *,
+        schema: Mapping[str, Any] | None = None,
     ) -> None:
         self._api = api
+        self._is_page = content_type.startswith("text/html")
+        self._address = address
         self._schema = schema
         self._parser = EventParser()
         self._reader = api.reader()
@@ -50,7 +57,13 @@ class ResponseBody:
         self._waiting: list[bytes] = []
         self._size = 0
         self._streamed: set[type[Delta]] = set()
+        self._is_complete = False
         self.ended = False
+
+    @property
+    def has_begun(self) -> bool:
+        """True once a piece of the answer has arrived, or an answer that ended in an error."""
+        return self._is_complete or bool(self._streamed)
 
     def feed(self, chunk: bytes) -> list[Delta]:
         """Read some bytes; return the text and the reasoning that they add."""
@@ -74,6 +87,7 @@ class ResponseBody:
         else:
             deltas += self._read([*self._parser.feed(rest), *self._parser.close()])
             complete = self._reader.finish()
+        self._is_complete = True
         if complete.finish_reason is FinishReason.ERROR:
             reason = complete.source.finish_word if complete.source else None
             raise ModelError(f"the model ended its answer with an error: {reason}")
@@ -107,9 +121,12 @@ class ResponseBody:
         start = body.lstrip()
         if not start:
             raise ResponseValidationError("the response is empty")
-        if start.startswith(b"<"):
+        if start.startswith(b"<") or (self._is_page and not start.startswith(_DOCUMENT_STARTS)):
             page = shortened(start[:800].decode("utf-8", "replace"), 120)
-            raise ResponseValidationError(f"the response is a web page, so check the address: {page}")
+            at = (
+                f"{self._address} answered with a web page" if self._address else "the response is a web page"
+            )
+            raise ModelError(f"{at}, so check the address: {page}", retryable=False)
         return self._api.decode(body)
 
 

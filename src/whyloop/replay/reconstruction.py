@@ -203,7 +203,7 @@ class _Refold:
             self.add(Judged(step.started_at, outcome=last.outcome, wraps_up=True))  # After a resume.
         self._wait(step)
         seconds = step.duration_ms / 1000
-        active = min(seconds, max(0.0, (answered_at - step.started_at).total_seconds())) if during else 0.0
+        active = min(seconds, _active_until(answered_at, step)) if during else 0.0
         messages = self.whole.messages_of(step)
         message = messages[0] if messages and messages[0].is_assistant else None
         if len(message.tool_calls if message else ()) != len(step.tool_calls):
@@ -288,13 +288,14 @@ class _Refold:
             self._resume(leg, execution.granted, begins=begins, again=again)
         if opened is not None:
             at = answered_at or opened.started_at
-            active = min(opened.seconds, max(0.0, (at - opened.started_at).total_seconds()))
+            active = min(opened.seconds, _active_until(at, opened))
             self.add(
                 _OpenedAgain(
                     at,
                     started_at=opened.started_at,
                     message=opened.message,
                     usage=opened.usage,
+                    source=opened.source,
                     seconds=active,
                     opened=replace(opened, seconds=active),
                 )
@@ -329,6 +330,12 @@ def _limit_of(evaluation: ContinuationEvaluation | None) -> float:
     return limit if isinstance(limit, int | float) and 0 < limit <= LARGEST else 0
 
 
+def _active_until(answered_at: datetime, step: Step | OpenStep) -> float:
+    """Return the active seconds of a step up to its answer."""
+    waited = 0.0 if step.source is None else step.source.waited
+    return max(0.0, (answered_at - step.started_at).total_seconds() - waited)
+
+
 def _answer_of(
     step: Step, message: Message | None, failure: Failure | None, at: datetime, seconds: float
 ) -> ModelFailed | Answered:
@@ -339,6 +346,7 @@ def _answer_of(
             started_at=step.started_at,
             failure=failure,
             usage=step.usage,
+            source=step.source,
             seconds=seconds,
             request=step.request,
         )

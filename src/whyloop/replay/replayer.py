@@ -22,7 +22,7 @@ from whyloop.rules.criterion import Criterion, name_of
 from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome, StopReason
 from whyloop.values.failure import ErrorHandlingDecision, Failure
 from whyloop.values.judgement import Judged
-from whyloop.values.model import Usage
+from whyloop.values.model import ModelAttempt, ModelSource, Usage
 from whyloop.values.state import AgentState
 from whyloop.values.step import Interruption
 from whyloop.values.step_transitions import (
@@ -125,10 +125,7 @@ class Replayer:
                 self.begun_at, self.counted = transition.at, 0.0
                 return not isinstance(transition, Reopened) and self._is_exhausted(transition)
             case Answered() | ModelFailed():
-                if (deadline := self._deadline(transition.started_at, 0.0, transition.at)) is not None:
-                    return self._cut_off_answer(transition, deadline)
-                self._apply(transition)
-                self.begun_at, self.counted = transition.started_at, transition.seconds
+                return self._answer(transition)
             case CallFinished() | Left() | Closed():
                 return self._work_on_calls(transition)
             case RetryPlanned():
@@ -137,6 +134,17 @@ class Replayer:
                 return self._wait(transition)
             case _:
                 self._apply(transition)
+        return False
+
+    def _answer(self, transition: Answered | ModelFailed) -> bool:
+        """Apply an answer or its failure; return whether a deadline ends the run before it."""
+        started_at, source = transition.started_at, transition.source
+        deadline = self._deadline(started_at, 0.0, transition.at, source)
+        if deadline is not None:
+            return self._cut_off_answer(transition, deadline)
+        self._apply(transition)
+        waited = 0.0 if source is None else source.waited
+        self.begun_at, self.counted = started_at, transition.seconds + waited
         return False
 
     def _work_on_calls(self, transition: CallFinished | Left | Closed) -> bool:
@@ -285,8 +293,13 @@ class Replayer:
             return False  # It ended here already, which is judged again, or its process did nothing.
         return self._end_between_steps(begun.at)
 
-    def _deadline(self, started_at: datetime, counted: float, at: datetime) -> datetime | None:
-        """Return the rules' deadline if it has passed and the recording's has not."""
+    def _deadline(
+        self, started_at: datetime, counted: float, at: datetime, source: ModelSource | None = None
+    ) -> datetime | None:
+        """Return the rules' deadline if it has passed and the recording's has not.
+
+        The `source` of an answer has the waits before it, during which no active time passed.
+        """
         earliest = self.rules.deadline(self.state, started_at, counted)
         if earliest is None or earliest >= at or self.state.execution.wrap_up is not None:
             return None  # A wrap-up has time of its own.
@@ -300,10 +313,25 @@ class Replayer:
         self._settled_failures = state.current_step.failures if state.current_step is not None else ()
         over = []
         for rule in [each for each in self.rules.criteria if isinstance(each, Criterion)]:
-            deadline = rule.deadline(self.state, started_at, counted)
+            deadline = self._deadline_of(rule, started_at, counted, source)
             if deadline is not None and deadline < at and not _decided_so(settled, rule, state):
                 over.append(deadline)
         return min(over, default=None)
+
+    def _deadline_of(
+        self, rule: Criterion, started_at: datetime, counted: float, source: ModelSource | None
+    ) -> datetime | None:
+        """Return the deadline of one rule, after the waits that began before it."""
+        deadline = rule.deadline(self.state, started_at, counted)
+        begins = started_at
+        for attempt in () if source is None else source.attempts:
+            begins += timedelta(seconds=attempt.seconds)
+            if deadline is None or deadline <= begins:
+                break
+            begins += timedelta(seconds=attempt.waited)
+            counted += attempt.waited
+            deadline = rule.deadline(self.state, started_at, counted)
+        return deadline
 
     def _cut_off_answer(self, recorded: Answered | ModelFailed, deadline: datetime) -> bool:
         """Interrupt the model call at the deadline.
@@ -311,13 +339,17 @@ class Replayer:
         Its text and usage so far are unknown.
         """
         at = max(recorded.started_at, deadline + JUST_AFTER)
-        seconds = (at - recorded.started_at).total_seconds()
+        passed, source = (at - recorded.started_at).total_seconds(), recorded.source
+        within = () if source is None else _attempts_within(source.attempts, passed)
+        source = ModelSource(attempts=within) if within else None
+        passed -= 0.0 if source is None else source.waited
         self._apply(
             Answered(
                 at,
                 started_at=recorded.started_at,
                 usage=_UNKNOWN_USAGE,
-                seconds=seconds,
+                source=source,
+                seconds=max(0.0, passed),
                 interrupted=_OUT_OF_TIME,
                 request=recorded.request,
             )
@@ -354,6 +386,18 @@ class Replayer:
         unused = max(timedelta(0), recorded.at - at).total_seconds()
         self._apply(Waited(at, seconds=max(0.0, recorded.seconds - unused)))
         return self._end_between_steps(at)
+
+
+def _attempts_within(attempts: Sequence[ModelAttempt], seconds: float) -> tuple[ModelAttempt, ...]:
+    """Return the attempts that failed within these seconds, and the part of their waits."""
+    within = []
+    for attempt in attempts:
+        seconds -= attempt.seconds
+        if seconds <= 0.0:
+            break
+        within.append(replace(attempt, waited=min(attempt.waited, seconds)))
+        seconds -= attempt.waited
+    return tuple(within)
 
 
 def _decided_so(recorded: ContinuationOutcome | None, rule: Criterion, state: AgentState) -> bool:

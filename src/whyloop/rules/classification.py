@@ -23,7 +23,7 @@ from whyloop.text.turns import Search, at_once
 from whyloop.text.written_calls import remove_calls, search_call
 from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.messages import ToolCall
-from whyloop.values.model import FinishReason, ModelResponse, ModelSource, OutputMode, Usage
+from whyloop.values.model import FinishReason, ModelAttempt, ModelResponse, ModelSource, OutputMode, Usage
 from whyloop.values.price import as_dollars
 from whyloop.values.text import clean, shortened
 
@@ -295,11 +295,7 @@ def _source(source: object) -> ModelSource | None:
     notes = source.notes if isinstance(source.notes, tuple) else ()
     texts = tuple(note for note in notes if isinstance(note, str))
     output = source.output if isinstance(source.output, OutputMode) else None
-    same = (model, answer, word, texts, output) == (
-        source.model,
-        source.response_id,
-        source.finish_word,
-        source.notes,
-        source.output,
-    )
-    return source if same else ModelSource(model, answer, word, texts, output)
+    given = source.attempts if isinstance(source.attempts, tuple) else ()
+    attempts = tuple(attempt for attempt in given if isinstance(attempt, ModelAttempt))
+    cleaned = ModelSource(model, answer, word, texts, output, attempts)
+    return source if cleaned == source else cleaned

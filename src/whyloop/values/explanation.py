@@ -20,12 +20,13 @@ from whyloop.values.continuation import (
     StopReason,
 )
 from whyloop.values.messages import ToolCall
+from whyloop.values.model import ModelSource
 from whyloop.values.next_action import NAME_LENGTH, NextAction, next_actions_of
 from whyloop.values.redaction import DEFAULT_REDACTION
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import OpenStep, Step, error_text
 from whyloop.values.summaries import args_summary
-from whyloop.values.text import counted, shortened
+from whyloop.values.text import counted, ordinal, shortened
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ class StepExplanation(Struct, frozen=True, kw_only=True):
     calls: tuple[CallExplanation, ...] = ()
     """Its tool calls, in call order."""
     notes: tuple[str, ...] = ()
-    """Notes about the model's answer, such as a fallback to another model."""
+    """Notes about the model's answer, such as a fallback to another model, or requests that were repeated."""
     error: str | None = None
     """Why the model call failed, if it did."""
     interrupted: str | None = None
@@ -314,10 +315,10 @@ def _step(state: AgentState, step: Step, number: int) -> StepExplanation:
     calls = calls_of(step, messages)
     failure, interrupted = step.model_failure, interruption_text(step)
     wrong = next((failure for failure in step.failures if failure.readable), None)
-    notes = tuple(shortened(note, NOTE_LENGTH) for note in step.source.notes) if step.source else ()
+    notes, attempts = _notes(step.source), _attempts(step.source)
     error = shortened(failure.message, ERROR_LENGTH) if failure else None
     if error is not None:
-        did = f"the model call failed: {error}"
+        did = f"the model call failed{attempts and f' {attempts}'}: {error}"
     elif wrong is not None:
         text = wrong.message if wrong.correction else f"the answer was wrong: {wrong.message}"
         did = shortened(text, ERROR_LENGTH)
@@ -325,12 +326,15 @@ def _step(state: AgentState, step: Step, number: int) -> StepExplanation:
         did = "; ".join(call.text for call in calls)
     else:
         did = interrupted or ("answered" if any(m.content for m in messages) else "gave an empty answer")
+    if attempts and error is None:
+        notes = (*notes, f"{'answered' if step.finish_reason else 'was asked again'} {attempts}")
+        did = "" if did == "answered" else did
     if step.wrap_up is not None:
         did = f"wrap-up: {did}"
     outcome = step.outcome
     return StepExplanation(
         number=number,
-        summary="; ".join([*notes, did]),
+        summary="; ".join(filter(None, [*notes, did])),
         calls=calls,
         notes=notes,
         error=error,
@@ -348,17 +352,33 @@ def _step(state: AgentState, step: Step, number: int) -> StepExplanation:
     )
 
 
+def _notes(source: ModelSource | None) -> tuple[str, ...]:
+    return tuple(shortened(note, NOTE_LENGTH) for note in source.notes) if source else ()
+
+
+def _attempts(source: ModelSource | None) -> str:
+    """Return how often a request was repeated: "at the 3rd attempt after 429, 429; waited 2.1 s"."""
+    if source is None or not source.attempts:
+        return ""
+    failures = ", ".join([shortened(attempt.failure, NAME_LENGTH) for attempt in source.attempts])
+    waited = f"; waited {source.waited:,.1f} s" if source.waited else ""
+    return f"at the {ordinal(len(source.attempts) + 1)} attempt after {failures}{waited}"
+
+
 def _unknown(step: Step) -> tuple[str, ...]:
     """Return the facts that were not recorded about a step."""
     return (*(() if step.usage.reported else ("tokens",)), *(("time",) if step.untimed else ()))
 
 
 def _open_step(step: OpenStep) -> StepExplanation:
-    calls = open_calls_of(step)
+    calls, notes = open_calls_of(step), _notes(step.source)
+    if attempts := _attempts(step.source):
+        notes = (*notes, f"answered {attempts}")
     return StepExplanation(
         number=step.number,
-        summary="; ".join(call.text for call in calls),
+        summary="; ".join([*notes, *[call.text for call in calls]]),
         calls=calls,
+        notes=notes,
         tokens=step.usage.total,
         cost=step.usage.cost,
         duration_ms=round(step.seconds * 1000, 3),

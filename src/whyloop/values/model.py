@@ -12,7 +12,7 @@ from msgspec import Struct, UnsetType
 
 from whyloop.errors import ConfigurationError
 from whyloop.values.messages import Message, ToolCall
-from whyloop.values.scalars import Count
+from whyloop.values.scalars import Count, Seconds
 
 
 class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -227,6 +227,17 @@ Delta = TextDelta | ReasoningDelta | OutputDelta
 """A piece of an answer that is still streaming in."""
 
 
+class ModelAttempt(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A request that failed before the first piece of its answer, and was repeated."""
+
+    failure: str
+    """Why it failed: "429", or "connection lost"."""
+    seconds: Seconds = 0.0
+    """How long it took to fail."""
+    waited: Seconds = 0.0
+    """The wait after it, which is in no active clock."""
+
+
 class ModelSource(Struct, frozen=True, gc=False, omit_defaults=True):
     """The origin of an answer: the model, its response, and notes on the way there."""
 
@@ -240,6 +251,13 @@ class ModelSource(Struct, frozen=True, gc=False, omit_defaults=True):
     """Events on the way to the answer, such as a fallback to another model."""
     output: OutputMode | None = None
     """How the answer was asked for by an agent with an output type."""
+    attempts: tuple[ModelAttempt, ...] = ()
+    """The requests that failed before the one that the model answered, or that failed last."""
+
+    @property
+    def waited(self) -> float:
+        """The seconds of all waits between the attempts."""
+        return sum([attempt.waited for attempt in self.attempts])
 
 
 class ModelResponse(Struct, frozen=True, gc=False):

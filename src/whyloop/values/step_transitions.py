@@ -83,7 +83,7 @@ class Answered(Transition, frozen=True, tag="answered", kw_only=True):
             answered_at=self.at,
             output=self.output,
         )
-        return _spent(state, self.at, self.seconds, step, self.usage, self.envelope_count())
+        return _spent(state, self.at, self.seconds, step, self.usage, self.envelope_count(), self.source)
 
 
 class ModelFailed(Transition, frozen=True, tag="model_failed", kw_only=True):
@@ -92,6 +92,8 @@ class ModelFailed(Transition, frozen=True, tag="model_failed", kw_only=True):
     started_at: Moment
     failure: Failure
     usage: Usage = NO_USAGE
+    source: ModelSource | None = None
+    """The attempts of the model that failed before."""
     seconds: Seconds = 0.0
     request: RequestRecord | None = None
 
@@ -100,12 +102,13 @@ class ModelFailed(Transition, frozen=True, tag="model_failed", kw_only=True):
             number=state.execution.next_step_number(),
             started_at=self.started_at,
             usage=self.usage,
+            source=self.source,
             seconds=self.seconds,
             failure=self.failure,
             request=self.request,
             answered_at=self.at,
         )
-        return _spent(state, self.at, self.seconds, step, self.usage)
+        return _spent(state, self.at, self.seconds, step, self.usage, source=self.source)
 
 
 class Reopened(Transition, frozen=True, tag="reopened", kw_only=True):
@@ -323,9 +326,13 @@ def _spent(
     step: OpenStep,
     usage: Usage = NO_USAGE,
     numbered: int = 0,
+    source: ModelSource | None = None,
 ) -> AgentState:
     """Return the state with this open step, and the time and tokens counted."""
     execution, info = state.execution, state.state_info
+    backoff = execution.backoff_seconds
+    if source is not None and source.attempts:
+        backoff += source.waited
     total = spent = state.usage + usage
     if execution.usage is not state.usage:  # Not the first query of the session.
         spent = execution.usage + usage
@@ -339,6 +346,7 @@ def _spent(
             updated_at=at,
             usage=spent,
             active_seconds=execution.active_seconds + seconds,
+            backoff_seconds=backoff,
             last_seq=execution.last_seq + numbered,
         ),
     )

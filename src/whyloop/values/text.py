@@ -51,3 +51,9 @@ def short_id(identifier: str, length: int = SHORT_ID) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: "1 step", "3 steps"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def ordinal(number: int) -> str:
+    """Return a number as a place in an order: "1st", "12th"."""
+    ending = "th" if 10 < number % 100 < 14 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"

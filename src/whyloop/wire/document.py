@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -223,12 +223,13 @@ def _backoff(
 def _waited(
     step: Step | OpenStep, until: datetime, leg_started_at: datetime | None, active_seconds: float
 ) -> float:
-    """Return how long a step waited for a person."""
+    """Return how long a step waited for a person, and not for a provider."""
     answered_at = step.answered_at
     if answered_at is None or leg_started_at is None or leg_started_at <= answered_at:
         return 0.0
-    waited = until - step.started_at - timedelta(seconds=active_seconds)
-    return _rounded(max(0.0, waited.total_seconds()))
+    backoff = step.source.waited if step.source is not None else 0.0
+    waited = (until - step.started_at).total_seconds() - active_seconds - backoff
+    return _rounded(max(0.0, waited))
 
 
 # Rules

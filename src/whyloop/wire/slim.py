@@ -19,7 +19,7 @@ from whyloop.values.encoding import copied
 from whyloop.values.execution import Execution
 from whyloop.values.failure import Correction, Failure
 from whyloop.values.messages import CallChange, Message, Part, TextPart, ToolCall, ToolResult
-from whyloop.values.model import ModelSource
+from whyloop.values.model import ModelAttempt, ModelSource
 from whyloop.values.redaction import Redaction
 from whyloop.values.scalars import as_utc
 from whyloop.values.state import AgentState
@@ -244,7 +244,8 @@ _TEXTS: dict[type, tuple[str, ...]] = {
     Execution: ("stop_request", "question", "approvals"),
     Correction: ("for_model",),
     Failure: ("message", "details", "correction"),
-    ModelSource: ("notes",),
+    ModelAttempt: ("failure",),
+    ModelSource: ("notes", "attempts"),
     OpenCall: ("question", "approvals", "arguments", "result"),
     Question: ("text",),
     Step: ("tool_calls", "failures", "source", "outcome", "output"),
