@@ -82,7 +82,7 @@ class Execution(Struct, frozen=True, gc=False, omit_defaults=True):
     waiting_seconds: Seconds = 0.0
     """The time until a person resumed it."""
     backoff_seconds: Seconds = 0.0
-    """The time spent waiting before retries."""
+    """The time spent waiting before retries, and before a model repeated a request."""
     resumes: Count = 0
     """How often a person resumed it."""
     resumed_from: AgentStatus | None = None
