@@ -43,6 +43,7 @@ ENDS = {
     "a_stop_while_a_tool_runs": "stopped user_requested",
     "a_stop_while_a_tool_finishes": "stopped user_requested",
     "a_stop_in_a_wait": "stopped user_requested",
+    "a_stop_in_a_wait_of_the_model": "stopped user_requested",
     "a_deadline_of_a_model_call": "stopped time_limit",
     "a_deadline_of_active_time": "stopped time_limit",
     "an_output_that_never_fits": "failed retry_limit",

@@ -44,14 +44,16 @@ class StepWaits:
         started, index = world.monotonic(), len(step.attempts)
         took = step.active_until(started) - sum([attempt.seconds for attempt in step.attempts])
         step.attempts.append(ModelAttempt(failure, max(0.0, took), seconds))
-        step.add_wait(seconds)  # Now, so that the deadline of a limit on active time moves.
+        step.set_waited(step.waited + seconds)  # Now, so that the deadline of a limit on active time moves.
+        if step.on_wait is not None:
+            step.on_wait(step.waited)
         usage, step.usage = step.usage, NO_USAGE
         try:
             await world.sleep(seconds)
         finally:
             waited = max(0.0, world.monotonic() - started)
             step.attempts[index] = attempt = replace(step.attempts[index], waited=waited)
-            step.add_wait(waited - seconds)
+            step.set_waited(step.waited + waited - seconds)
         step.usage = usage
         return attempt
 

@@ -114,6 +114,11 @@ class Interruptions:
             step.cut_off_by = why
             self._task.cancel()
 
+    def model_waits(self, seconds: float) -> None:
+        """Take all waits of a model elsewhere out of the active time, so that the deadline moves."""
+        if self._step is not None:
+            self._step.set_waited(max(seconds, self._step.waited))
+
     def watch_deadline(self) -> None:
         """Interrupt the step at its deadline.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 from msgspec import Struct
@@ -30,6 +31,8 @@ class StepInProgress(Struct, gc=False):
     """The requests that failed and were repeated, with the waits between them."""
     waited: float = 0.0
     """The seconds of these waits."""
+    on_wait: Callable[[float], object] | None = None
+    """A function that receives these seconds when a wait begins, for an engine that keeps time elsewhere."""
     response_changed_by: tuple[str, ...] = ()
     """The hooks that changed the response."""
     interrupted: Interruption | None = None
@@ -73,10 +76,10 @@ class StepInProgress(Struct, gc=False):
         """Return the active seconds since the previous lap."""
         return monotonic - self.lapped_at
 
-    def add_wait(self, seconds: float) -> None:
-        """Take a wait between two attempts out of the active time."""
-        self.waited += seconds
-        self.lapped_at += seconds
+    def set_waited(self, seconds: float) -> None:
+        """Take this much waiting between attempts out of the active time."""
+        self.lapped_at += seconds - self.waited
+        self.waited = seconds
 
     def lap(self, monotonic: float, until: datetime | None = None) -> float:
         """Return the active seconds since the previous lap, at least those up to a moment."""

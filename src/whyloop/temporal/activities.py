@@ -152,11 +152,12 @@ class Activities:
     async def ask(self, given: Ask) -> Answer:
         """Store entries, then ask the model what to do next."""
         unstored = given.unstored
-        async with self._working(unstored.lease):
+        async with self._working(unstored.lease) as on_wait:
             stop, reading, setup = await self._prepare(unstored)
             run = Run(setup, reading.state)
             run.stop = stop
             step = StepInProgress(run.world.now(), run.world.monotonic(), setup.request_parts, given.left)
+            step.on_wait = on_wait if setup.criteria.deadline_moves else None
             inside = running_inside.set((unstored.lease.agent_id,))
             try:
                 transitions = await answer_transitions(run, step)
@@ -361,27 +362,34 @@ class Activities:
     # Signs of life
 
     @asynccontextmanager
-    async def _working(self, lease: Lease) -> AsyncIterator[None]:
-        """Send heartbeats while the work runs, and pass on stop requests."""
+    async def _working(self, lease: Lease) -> AsyncIterator[Callable[[float], None]]:
+        """Send heartbeats while the work runs, and pass on stop requests.
+
+        Yield a function that passes on the waits of a model, which move a deadline of active time.
+        """
         client, workflow = activity.client(), activity.info().workflow_id or ""
         signalled: list[asyncio.Task[bool]] = []
+        waits: list[asyncio.Task[bool]] = []
 
         def on_stop(reason: str) -> None:  # It is called until the run has ended.
             if not signalled or _was_unavailable(signalled[-1]):
                 signalled.append(asyncio.ensure_future(signal(client, workflow, "stop", reason)))
 
+        def on_wait(seconds: float) -> None:
+            waits.append(asyncio.ensure_future(signal(client, workflow, "waits", seconds)))
+
         beating = asyncio.create_task(self._beat(lease))
         try:
             with live(self.store).running(lease, on_stop):
-                yield
+                yield on_wait
         except asyncio.CancelledError:
             if _is_cut_off():
                 raise
             raise refusal("the worker ended before the work", WORKER_SHUTDOWN) from None
         finally:
             beating.cancel()
-            if signalled:
-                await asyncio.gather(*signalled, return_exceptions=True)
+            if signalled or waits:  # A wait must not reach the workflow after the answer.
+                await asyncio.gather(*signalled, *waits, return_exceptions=True)
 
     async def _beat(self, lease: Lease) -> None:
         renewed, limit = asyncio.get_running_loop().time(), activity.info().heartbeat_timeout
@@ -422,5 +430,12 @@ def _is_cut_off() -> bool:
 
 
 def _part_of(run: Run, step: StepInProgress) -> Part:
-    parts = tuple([noted.part for noted in run.noted(step)])  # type: ignore[union-attr]
-    return Part(step.request.record, parts, "".join(step.chunks), step.sent, step.holds_back, step.usage)
+    return Part(
+        step.request.record,
+        tuple([noted.part for noted in run.noted(step)]),  # type: ignore[union-attr]
+        "".join(step.chunks),
+        step.sent,
+        step.holds_back,
+        step.usage,
+        tuple(step.attempts),
+    )

@@ -22,7 +22,7 @@ from whyloop.values import encoding
 from whyloop.values.approval import Verdict
 from whyloop.values.continuation import Budget, StopReason
 from whyloop.values.messages import Message
-from whyloop.values.model import Usage
+from whyloop.values.model import ModelAttempt, Usage
 from whyloop.values.state import AgentStatus
 from whyloop.values.step import RequestPart, RequestRecord
 from whyloop.values.step_transitions import AnyTransition, CallFinished
@@ -202,6 +202,8 @@ class Part(Struct, frozen=True, omit_defaults=True):
     """True if the JSON of a typed answer had begun."""
     usage: Usage | None = None
     """The usage, if it was known."""
+    attempts: tuple[ModelAttempt, ...] = ()
+    """The requests that failed before, with the waits between them."""
 
 
 class Answer(Struct, frozen=True, omit_defaults=True):

@@ -359,6 +359,12 @@ class AgentWorkflow:
             self._run.interruptions.stop_now(reason)
 
     @workflow.signal
+    def waits(self, seconds: float) -> None:
+        """Take the waits of the model between its attempts out of the active time of the step."""
+        if self._run is not None:
+            self._run.interruptions.model_waits(seconds)
+
+    @workflow.signal
     def wake(self) -> None:
         """Continue the session if it has no runner and could continue."""
         if not self._is_running:  # The end of a run may be in the store before the workflow knows it.

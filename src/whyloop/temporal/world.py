@@ -23,6 +23,7 @@ from whyloop.stores.live import finish
 from whyloop.stores.records import Lease, RequestKey, Summary
 from whyloop.temporal.payloads import WORKER_SHUTDOWN, Answer, Appendix, Ask, Call, Called
 from whyloop.tools.tool import idempotency_key
+from whyloop.values.model import NO_USAGE
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step_transitions import Answered, AnyTransition, CallFinished, ModelFailed
 from whyloop.wire.journal import Entry, entries_of
@@ -203,7 +204,9 @@ class TemporalWorld:
             part = answer.part
             step.request = RequestParts(part.request, part.parts)
             step.chunks, step.sent, step.holds_back = [part.text], part.sent, part.holds_back
-            step.usage = part.usage
+            step.usage = NO_USAGE if part.usage == NO_USAGE else part.usage
+            step.attempts = list(part.attempts)
+            step.set_waited(sum([attempt.waited for attempt in part.attempts]))
             raise asyncio.CancelledError
         step.interruptible = False
         return [self._stamped(transition, step) for transition in answer.transitions]
@@ -211,6 +214,7 @@ class TemporalWorld:
     def _stamped(self, transition: AnyTransition, step: StepInProgress) -> AnyTransition:
         """Return a transition with the workflow's time, since workers' clocks differ."""
         if isinstance(transition, Answered | ModelFailed):
+            step.set_waited(0.0 if transition.source is None else transition.source.waited)
             seconds = step.lap(self.monotonic())
             return replace(transition, at=self.now(), started_at=step.begun_at, seconds=seconds)
         at = self.now() if isinstance(transition, CallFinished) else step.begun_at

@@ -32,6 +32,7 @@ from whyloop.testing.engine_checks import (
     answers,
     interruptions,
     open_local_engine,
+    repeats,
     settings,
 )
 
@@ -49,7 +50,7 @@ __all__ = [
 
 CHECKS: tuple[Check, ...] = tuple(
     check
-    for topic in (answers, settings, interruptions)
+    for topic in (answers, settings, interruptions, repeats)
     for name, check in vars(topic).items()
     if name.startswith("check_")
 )

@@ -339,7 +339,7 @@ _TIMES = frozenset({"at", "timestamp", "wait_until"})
 _DURATIONS = frozenset(
     {"active_seconds", "cumulative_execution_seconds", "duration_ms", "seconds", "waiting_seconds"}
 )
-_WAITS = frozenset({"backoff_seconds", "wait_seconds"})
+_WAITS = frozenset({"backoff_seconds", "wait_seconds", "waited"})
 _GRANTS = frozenset({"grant", "granted"})
 _TIME_LIMITS = frozenset({"ExecutionTimeLimit", "CumulativeExecutionTimeLimit"})
 _NUMBER = r"\d[\d,]*(?:\.\d+)?"
