@@ -178,6 +178,11 @@ def test_importing_whyloop_loads_nothing_heavy() -> None:
     assert not {name.split(".")[0] for name in loaded} & heavy
 
 
+def test_importing_an_enum_loads_few_modules() -> None:
+    loaded = loaded_by("from whyloop import StopReason")
+    assert len([name for name in loaded if name.startswith("whyloop")]) <= 15
+
+
 def test_importing_models_loads_no_provider_and_no_http_client() -> None:
     loaded = loaded_by("import whyloop.models")
     assert not {name for name in loaded if name.startswith(("aiohttp", "whyloop.models.openai"))}

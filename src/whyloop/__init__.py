@@ -11,22 +11,63 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = frozenset({"errors", "events", "models", "stores", "testing"})
+# The public names by module; `whyloop.api` has them once more, for type checkers.
+_NAMES = {
+    "errors": "interrupted_state",
+    "loop.agent": "Agent",
+    "loop.builder": "AgentBuilder",
+    "loop.hooks": "AskModel Block Hook RunTool",
+    "loop.stream": "RunStream",
+    "loop.world": "Clock Model",
+    "rules.checks": "ApprovalRequired FinishReasonCheck StopRequestedCheck ToolCallPresenceCheck",
+    "rules.criteria": "ContinuationCriteria",
+    "rules.criterion": "CanDecideToContinue CanExplainContinuation",
+    "rules.error_policy": (
+        "AgentErrorContextResolver Backoff CanResolveErrorContext ErrorPolicy ErrorPolicyCriterion"
+    ),
+    "rules.limits": "CostLimit CumulativeExecutionTimeLimit ExecutionTimeLimit StepsLimit TokenUsageLimit",
+    "rules.repetition": "RepeatedCallCheck",
+    "sessions.recovery": "Recovery recover",
+    "sessions.session": "Session",
+    "sessions.sync": "SyncSession SyncStore",
+    "tools.tool": "RunContext Tool ToolContext ToolDefinition tool",
+    "tools.toolset": "Toolset",
+    "values.approval": "Approval PendingCall Verdict",
+    "values.call_explanation": "CallExplanation",
+    "values.continuation": (
+        "Budget ContinuationDecision ContinuationEvaluation ContinuationOutcome StopReason"
+    ),
+    "values.execution": "AgentStatus Execution",
+    "values.explanation": "Explanation RepeatedCall StepExplanation",
+    "values.failure": "Correction ErrorContext ErrorHandlingDecision ErrorType Failure",
+    "values.messages": "FilePart ImagePart Message MessageRole TextPart ToolCall ToolResult",
+    "values.model": (
+        "FinishReason ModelRequest ModelResponse ModelSource OutputDelta OutputFormat OutputMode "
+        "ReasoningDelta TextDelta ToolSpec Usage"
+    ),
+    "values.next_action": "NextAction",
+    "values.price": "Price",
+    "values.redaction": "Redaction",
+    "values.state": "AgentState StateInfo",
+    "values.step": "Interruption Step ToolRun",
+    "wire.slim": "CanSerializeAgentState SlimAgentStateSerializer",
+    "wire.slim_document": "SlimSerializationConfig",
+}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used, so that importing whyloop is fast."""
+    """Load a name from its module when it is first used, so that a program loads what it needs."""
     if name in _MODULES:
         return importlib.import_module(f"whyloop.{name}")
-    public = {
-        key: value for key, value in vars(importlib.import_module("whyloop.api")).items() if key[0] != "_"
-    }
     if name == "__all__":
-        return sorted(public)
-    if name not in public:
+        return sorted(_MODULE_OF)
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'whyloop' has no attribute {name!r}")
-    globals().update(public)
-    return public[name]
+    value = getattr(importlib.import_module(f"whyloop.{_MODULE_OF[name]}"), name)
+    globals()[name] = value  # The next use is a plain look-up.
+    return value
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__getattr__("__all__")]
+    return [*globals(), *_MODULE_OF]

@@ -1,4 +1,4 @@
-"""Every public name of whyloop, listed once: `from whyloop import …` finds them here."""
+"""Every public name of whyloop, for type checkers; at run time `whyloop` loads each from its module."""
 
 from whyloop.errors import interrupted_state as interrupted_state
 from whyloop.loop.agent import Agent as Agent
