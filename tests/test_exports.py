@@ -30,7 +30,7 @@ SlimSerializationConfig StateInfo Step StepExplanation StepsLimit StopReason Sto
 SyncSession SyncStore
 TextDelta TextPart TokenUsageLimit
 Tool ToolCall ToolCallPresenceCheck ToolContext ToolDefinition ToolResult ToolRun ToolSpec Toolset
-Usage Verdict interrupted_state recover tool
+Usage Verdict WrapUp interrupted_state recover tool
 """
 EVENTS = """
 AgentEvent AgentExecutionFailed AgentExecutionFinished AgentExecutionStarted AgentStatusChanged

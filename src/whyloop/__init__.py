@@ -16,6 +16,7 @@ _NAMES = {
     "errors": "interrupted_state",
     "loop.agent": "Agent",
     "loop.builder": "AgentBuilder",
+    "loop.setup": "WrapUp",
     "loop.hooks": "AskModel Block Hook RunTool",
     "loop.stream": "RunStream",
     "loop.world": "Clock Model",
@@ -42,8 +43,8 @@ _NAMES = {
     "values.failure": "Correction ErrorContext ErrorHandlingDecision ErrorType Failure",
     "values.messages": "FilePart ImagePart Message MessageRole TextPart ToolCall ToolResult",
     "values.model": (
-        "FinishReason ModelRequest ModelResponse ModelSource OutputDelta OutputFormat OutputMode "
-        "ReasoningDelta TextDelta ToolSpec Usage"
+        "FinishReason ModelAttempt ModelRequest ModelResponse ModelSource OutputDelta OutputFormat "
+        "OutputMode ReasoningDelta TextDelta ToolSpec Usage"
     ),
     "values.next_action": "NextAction",
     "values.price": "Price",

@@ -9,6 +9,7 @@ from whyloop.loop.hooks import (
     Hook as Hook,
     RunTool as RunTool,
 )
+from whyloop.loop.setup import WrapUp as WrapUp
 from whyloop.loop.stream import RunStream as RunStream
 from whyloop.loop.world import Clock as Clock, Model as Model
 from whyloop.rules.checks import (

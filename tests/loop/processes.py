@@ -26,6 +26,7 @@ from whyloop import (
     ToolContext,
     Usage,
     Verdict,
+    WrapUp,
 )
 from whyloop.events import AgentEvent, AgentStepStarted, StreamChunkReceived
 from whyloop.loop.executions import recover_run, resume_run, start_run
@@ -139,7 +140,7 @@ class Processes:
         *,
         wrap_up: bool = False,
     ) -> None:
-        self.wrap_up: dict[str, Any] = {"wrap_up": True, "wrap_up_seconds": TIMEOUT / 2} if wrap_up else {}
+        self.wrap_up: dict[str, Any] = {"wrap_up": WrapUp(seconds=TIMEOUT / 2)} if wrap_up else {}
         self.script, self.policy, self.max_steps = iter(script), policy or ErrorPolicy.retry_all(2), max_steps
         self.journal, self.clock = CrashingJournal(crashes), TurnClock()
         self.ran: list[tuple[str, str]] = []

@@ -41,6 +41,7 @@ from whyloop import (
     TextDelta,
     TokenUsageLimit,
     Usage,
+    WrapUp,
     tool,
 )
 from whyloop.broadcasting import BroadcastConfig, envelope_schema
@@ -202,7 +203,7 @@ async def test_without_wrap_up_nothing_follows() -> None:
 
 
 async def test_the_tools_stay_declared_and_none_may_be_called() -> None:
-    agent = limited(call("echo"), ANSWER, instructions="Be brief.", wrap_up_tokens=70)
+    agent = limited(call("echo"), ANSWER, instructions="Be brief.", wrap_up=WrapUp(tokens=70))
     state = await agent.run("go")
     first, last = requests_of(agent)
     assert (first.tool_choice, first.max_tokens) == (None, None)
@@ -320,7 +321,7 @@ async def test_a_wrap_up_has_its_own_time() -> None:
         clock.advance(1)
         await asyncio.Event().wait()
 
-    options: dict[str, Any] = {"max_steps": 1, "wrap_up": True, "wrap_up_seconds": 7}
+    options: dict[str, Any] = {"max_steps": 1, "wrap_up": WrapUp(seconds=7)}
     state = await Agent(RespondingModel(respond), [echo], clock=clock, **options).run("go")
     assert_stopped(state, reason="steps_limit", by=StepsLimit)
     assert still_there == [6]
@@ -622,25 +623,28 @@ async def test_the_explanation_and_the_log_say_how_it_ended(caplog: pytest.LogCa
 
 
 def test_the_builder_takes_the_same() -> None:
-    agent = AgentBuilder.base().with_model(limited().model).with_wrap_up(seconds=5, tokens=50).build()
+    agent = AgentBuilder.base().with_model(limited().model).with_wrap_up(WrapUp(seconds=5, tokens=50)).build()
     assert agent._setup.wrap_up is not None
     assert (agent._setup.wrap_up.seconds, agent._setup.wrap_up.tokens) == (5, 50)
 
 
+def test_anything_but_a_bool_or_an_allowance_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="invalid wrap_up 'yes'"):
+        limited(wrap_up="yes")
+
+
 @pytest.mark.parametrize(
-    ("options", "problem"),
+    ("allowance", "problem"),
     [
-        ({"wrap_up": "yes"}, "invalid wrap_up 'yes'"),
-        ({"wrap_up_seconds": 0}, "invalid wrap_up_seconds 0"),
-        ({"wrap_up_seconds": True}, "invalid wrap_up_seconds True"),
-        ({"wrap_up_tokens": 1.5}, "invalid wrap_up_tokens 1.5"),
-        ({"wrap_up_tokens": -1}, "invalid wrap_up_tokens -1"),
-        ({"wrap_up": False, "wrap_up_tokens": 50}, "pass wrap_up=True too"),
+        ({"seconds": 0}, "invalid WrapUp seconds 0: use a number"),
+        ({"seconds": True}, "invalid WrapUp seconds True"),
+        ({"tokens": 1.5}, "invalid WrapUp tokens 1.5: use a whole number"),
+        ({"tokens": -1}, "invalid WrapUp tokens -1"),
     ],
 )
-def test_invalid_options_are_refused(options: dict[str, Any], problem: str) -> None:
+def test_an_invalid_allowance_is_refused(allowance: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
-        limited(**options)
+        WrapUp(**allowance)
 
 
 async def test_envelopes_mark_it_and_fit_the_schema() -> None:

@@ -20,6 +20,7 @@ from whyloop.loop.setup import (
     Handler,
     Handlers,
     Setup,
+    WrapUp,
     assemble_criteria,
     assemble_handlers,
     assemble_tools,
@@ -82,9 +83,7 @@ class Agent(Generic[D_contra, T_co]):
         name: The name by which a server and a recovery find the agent. Default: "agent".
         stop_grace: The seconds that running calls have after a stop request or a deadline. Default: 5.
         wrap_up: True to ask the model for a last answer when a limit on steps, tokens, time or
-            cost ends a run with work left to do. Default: False.
-        wrap_up_seconds: The seconds that this last model call may take. Default: 30.
-        wrap_up_tokens: The maximum number of tokens of its answer. Default: 1000.
+            cost ends a run with work left to do, or a `WrapUp` with its own allowance. Default: False.
         show_limits: True to tell the model how much of the limits is left, once half, a quarter and a tenth
             of one is left. Default: False.
     """
@@ -116,9 +115,7 @@ class Agent(Generic[D_contra, T_co]):
         world: LocalWorld | None = None,
         name: str = "agent",
         stop_grace: float = 5.0,
-        wrap_up: bool = False,
-        wrap_up_seconds: float = 30.0,
-        wrap_up_tokens: int = 1000,
+        wrap_up: bool | WrapUp = False,
         show_limits: bool = False,
     ) -> None:
         refuse_model(model)
@@ -144,7 +141,7 @@ class Agent(Generic[D_contra, T_co]):
             runs=set(),
             deps_type=deps_type,
             output=assemble_output(output_type, output_validators, output_retries, model),
-            wrap_up=assemble_wrap_up(wrap_up, wrap_up_seconds, wrap_up_tokens),
+            wrap_up=assemble_wrap_up(wrap_up),
             show_limits=show_limits,
         ).with_tools(functions.table)
         self.name = name

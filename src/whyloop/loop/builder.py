@@ -9,7 +9,7 @@ from whyloop.errors import ConfigurationError
 from whyloop.loop.agent import Agent
 from whyloop.loop.hooks import Hook
 from whyloop.loop.output import Validator
-from whyloop.loop.setup import Handler, Instructions
+from whyloop.loop.setup import Handler, Instructions, WrapUp
 from whyloop.loop.world import Clock, Model
 from whyloop.rules.criterion import CriterionLike
 from whyloop.rules.error_policy import Backoff, ErrorPolicy
@@ -106,14 +106,13 @@ class AgentBuilder:
         """
         return self._with(stop_grace=seconds)
 
-    def with_wrap_up(self, *, seconds: float = 30.0, tokens: int = 1000) -> AgentBuilder:
+    def with_wrap_up(self, wrap_up: bool | WrapUp = True) -> AgentBuilder:
         """Ask the model for a last answer when a limit ends a run with work left.
 
         Args:
-            seconds: The seconds that this last model call may take.
-            tokens: The maximum number of tokens of its answer.
+            wrap_up: True, or the allowance of this last model call.
         """
-        return self._with(wrap_up=True, wrap_up_seconds=seconds, wrap_up_tokens=tokens)
+        return self._with(wrap_up=wrap_up)
 
     def with_show_limits(self) -> AgentBuilder:
         """Tell the model once half, a quarter and a tenth of a limit is left."""

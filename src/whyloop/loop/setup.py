@@ -161,12 +161,24 @@ def _locate_messages(
 
 
 class WrapUp(Struct, frozen=True):
-    """The allowance of the last model call of a run that a limit ended."""
+    """The allowance of the last model call of a run that a limit ended.
+
+    Args:
+        seconds: The seconds that it may take. Default: 30.
+        tokens: The maximum number of tokens of its answer. Default: 1,000.
+    """
 
     seconds: float = 30.0
     """The seconds that it may take."""
     tokens: int = 1000
     """The maximum number of tokens of its answer."""
+
+    def __post_init__(self) -> None:
+        for name, kinds in (("seconds", int | float), ("tokens", int)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value <= LARGEST:
+                number = "whole number" if kinds is int else "number"
+                raise ConfigurationError(f"invalid WrapUp {name} {value!r}: use a {number} greater than zero")
 
 
 class Setup(Struct, frozen=True):
@@ -365,21 +377,13 @@ def assemble_handlers(handlers: Handler | Iterable[Handler] | None) -> list[Hand
     return given
 
 
-def assemble_wrap_up(wrap_up: bool, seconds: float, tokens: int) -> WrapUp | None:
+def assemble_wrap_up(wrap_up: bool | WrapUp) -> WrapUp | None:
     """Return the allowance of a wrap-up; None if there is none."""
+    if isinstance(wrap_up, WrapUp):
+        return wrap_up
     if not isinstance(wrap_up, bool):
-        raise ConfigurationError(f"invalid wrap_up {wrap_up!r}: use True or False")
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LARGEST:
-        raise ConfigurationError(f"invalid wrap_up_seconds {seconds!r}: use a number greater than zero")
-    if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 < tokens <= LARGEST:
-        raise ConfigurationError(f"invalid wrap_up_tokens {tokens!r}: use a whole number greater than zero")
-    allowance = WrapUp(seconds, tokens)
-    if not wrap_up and allowance != WrapUp():
-        raise ConfigurationError(
-            f"wrap_up_seconds={seconds!r} and wrap_up_tokens={tokens!r} are the allowance of a wrap-up: "
-            "pass wrap_up=True too"
-        )
-    return allowance if wrap_up else None
+        raise ConfigurationError(f"invalid wrap_up {wrap_up!r}: use True, False or a WrapUp")
+    return WrapUp() if wrap_up else None
 
 
 def refuse_model(model: object) -> None:

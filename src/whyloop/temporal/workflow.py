@@ -360,7 +360,11 @@ class AgentWorkflow:
 
     @workflow.signal
     def waits(self, seconds: float) -> None:
-        """Take the waits of the model between its attempts out of the active time of the step."""
+        """Take the waits of the model between its attempts out of the active time of the step.
+
+        Args:
+            seconds: The seconds that the model has waited.
+        """
         if self._run is not None:
             self._run.interruptions.model_waits(seconds)
 
