@@ -37,6 +37,7 @@ from whyloop.stores.postgres import (  # noqa: E402
     SLICE,
     Appends,
     PostgresStore,
+    _Answer,
 )
 from whyloop.stores.postgres_connection import Connections  # noqa: E402
 
@@ -133,17 +134,21 @@ class Gated(Connections):
         return [("done",) for _ in json.loads(parameters["changes"])]
 
 
+def answered(row: tuple[Any, ...]) -> _Answer:
+    return _Answer(row[0], 0, None, "", 0)
+
+
 async def test_an_append_at_the_moment_when_the_last_batch_is_done_is_sent_too() -> None:
     gated = Gated()
     appends = Appends(gated, b"", None)
 
     async def append_late() -> None:
         await gated.gate.wait()
-        await appends.append(b"3")
+        await appends.append(b"3", answered)
 
     async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
         for change in (b"1", b"2"):  # One round of the event loop each, and so a batch each.
-            tasks.create_task(appends.append(change))
+            tasks.create_task(appends.append(change, answered))
             for _ in range(5):
                 await asyncio.sleep(0)
         tasks.create_task(append_late())

@@ -112,7 +112,8 @@ async def test_other_stores_keep_their_log_short(tmp_path: Path) -> None:
 async def test_a_log_that_cannot_be_extended_does_not_matter(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path / "s.db", durability="power") as store:
         await store.create(summary(), journal("first"))
-        store._slow._log = str(tmp_path / "none")
+        assert store._slow._place is not None
+        store._slow._place.log = str(tmp_path / "none")
         store._slow.reserve_log()
         assert (await store.read("a")).entries == ("first",)
     store._slow.reserve_log()  # A store that was closed meanwhile.

@@ -7,7 +7,7 @@ import gc
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,7 +41,7 @@ class SlowDisk:
     def __init__(self, file: SqliteFile) -> None:
         self.reached, self.let_go = threading.Event(), threading.Event()
         file.transaction = self._held(file.transaction)  # type: ignore[method-assign]
-        file._insert = self._held(file._insert)  # type: ignore[method-assign]
+        file._insert_or = self._held(file._insert_or)  # type: ignore[method-assign]
 
     def _held(self, write: Callable[..., Any]) -> Callable[..., Any]:
         def held(*arguments: Any) -> Any:
@@ -157,36 +157,118 @@ async def test_a_timeout_lets_an_append_complete(tmp_path: Path) -> None:
         assert (await store.read("a")).entries == ("first", "second")
 
 
-async def test_a_cancelled_append_that_fails_is_cancelled(tmp_path: Path) -> None:
+async def test_a_cancelled_append_that_fails_raises_its_error(tmp_path: Path) -> None:
     async with await created(tmp_path / "s.db") as store:
         disk = SlowDisk(store._writes)
         writing = asyncio.create_task(store.append("a", journal("second"), after=7))
         await disk.is_reached()
         writing.cancel()
         disk.let_go.set()
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(ConflictError):
             await writing
         assert (await store.read("a")).entries == ("first",)
 
 
-async def test_an_append_that_waits_for_another_process_is_cancelled_at_once(tmp_path: Path) -> None:
+class Held:
+    """A store whose file another program holds, and a write that waits for it and is cancelled."""
+
+    def __init__(self, path: Path, durability: Durability) -> None:
+        self._sleeping = asyncio.Event()
+        self._path = path
+        self.store = SqliteStore(path, durability=durability, busy_seconds=0.2, sleep=self._sleep)
+
+    async def _sleep(self, seconds: float) -> None:
+        self._sleeping.set()
+        await asyncio.sleep(0)
+
+    async def cancel(self, write: Coroutine[Any, Any, object], *, let_go: bool) -> None:
+        """Cancel the write while it waits; raise what it raises."""
+        other = sqlite3.connect(self._path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        writing = asyncio.create_task(write)
+        await self._sleeping.wait()
+        writing.cancel()
+        if let_go:
+            other.close()
+        try:
+            await writing
+        finally:
+            other.close()
+
+
+@pytest.mark.parametrize("leased", [True, False])
+@pytest.mark.parametrize("durability", ["process", "power"])
+async def test_a_cancelled_append_waits_for_another_process(
+    tmp_path: Path, durability: Durability, leased: bool
+) -> None:
+    held = Held(tmp_path / "s.db", durability)
+    async with held.store as store:
+        await store.create(summary(), journal("first"))
+        lease = await store.acquire("a", "me", 30) if leased else None
+        with pytest.raises(asyncio.CancelledError):
+            await held.cancel(store.append("a", journal("second"), after=1, lease=lease), let_go=True)
+        assert (await store.read("a")).entries == ("first", "second")
+
+
+@pytest.mark.parametrize("leased", [True, False])
+@pytest.mark.parametrize("durability", ["process", "power"])
+async def test_a_cancelled_append_that_waits_in_vain_says_so(
+    tmp_path: Path, durability: Durability, leased: bool
+) -> None:
+    held = Held(tmp_path / "s.db", durability)
+    async with held.store as store:
+        await store.create(summary(), journal("first"))
+        lease = await store.acquire("a", "me", 30) if leased else None
+        with pytest.raises(StoreUnavailableError, match="was locked for"):
+            await held.cancel(store.append("a", journal("second"), after=1, lease=lease), let_go=False)
+        assert (await store.read("a")).entries == ("first",)
+
+
+@pytest.mark.parametrize("durability", ["process", "power"])
+async def test_a_lease_that_is_acquired_for_a_cancelled_caller_is_released(
+    tmp_path: Path, durability: Durability
+) -> None:
+    held = Held(tmp_path / "s.db", durability)
+    async with held.store as store:
+        await store.create(summary(), journal("first"))
+        with pytest.raises(asyncio.CancelledError):
+            await held.cancel(store.acquire("a", "me", 30), let_go=True)
+        assert (await store.acquire("a", "another", 30)).token
+
+
+async def test_a_reader_that_waits_is_cancelled_at_once(tmp_path: Path) -> None:
     waiting = asyncio.Event()
 
     async def sleep(seconds: float) -> None:
         waiting.set()
         await asyncio.Event().wait()
 
-    async with SqliteStore(tmp_path / "s.db", durability="power", sleep=sleep) as store:
+    async with SqliteStore(tmp_path / "s.db", sleep=sleep) as store:
         await store.create(summary(), journal("first"))
-        other = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        writing = asyncio.create_task(store.append("a", journal("second"), after=1))
+
+        def busy(begin: str, work: object) -> None:
+            raise busy_error(tmp_path / "other.db")
+
+        store._reads.transaction = busy  # type: ignore[method-assign, assignment]
+        reading = asyncio.create_task(store.read("a"))
         await waiting.wait()
-        writing.cancel()
+        reading.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await writing
+            await reading
+
+
+def busy_error(path: Path) -> sqlite3.Error:
+    """Return the error of SQLite for a file that another connection has locked."""
+    holder, other = (sqlite3.connect(path, timeout=0, isolation_level=None) for _ in range(2))
+    holder.execute("BEGIN EXCLUSIVE")
+    try:
+        other.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        return error
+    finally:
+        holder.close()
         other.close()
-        assert (await store.read("a")).entries == ("first",)
+    raise AssertionError("it was not locked")
 
 
 async def test_errors_of_the_thread_reach_the_caller(tmp_path: Path) -> None:

@@ -26,6 +26,28 @@ from whyloop.stores.listing import cursor_of
 from whyloop.testing.store_conformance import CHECKS
 
 
+class LetsAnAppendBeCutOff(MemoryStore):
+    async def append(self, agent_id: str, entries: Sequence[Entry], **rest: Any) -> str | None:
+        await asyncio.sleep(0)
+        return await super().append(agent_id, entries, **rest)
+
+
+class HidesARefusalBehindACancellation(MemoryStore):
+    async def append(self, agent_id: str, entries: Sequence[Entry], **rest: Any) -> str | None:
+        try:
+            return await super().append(agent_id, entries, **rest)
+        except ConflictError:
+            await asyncio.sleep(0)
+            raise
+
+
+class KeepsTheLeaseOfACancelledCaller(MemoryStore):
+    async def acquire(self, agent_id: str, owner: str, seconds: float, **rest: Any) -> Lease:
+        lease = await super().acquire(agent_id, owner, seconds, **rest)
+        await asyncio.sleep(0)
+        return lease
+
+
 class IgnoresVersions(MemoryStore):
     async def append(self, agent_id: str, entries: Sequence[Entry], *, after: int, **rest: Any) -> str | None:
         after = (await self.read(agent_id)).summary.version

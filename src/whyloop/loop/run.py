@@ -417,6 +417,9 @@ class Run:
             except asyncio.CancelledError:  # Delivered after the append: see `Journal`.
                 self._send_events()
                 raise
+            except BaseException:  # Not recorded: an entry after this one would lack it.
+                self._unrecorded, self._recorded = [*new, *self._unrecorded], before
+                raise
             self.stop = self.stop or stop
         self._send_events()
         if self.stop is not None and self._pauses_in_spite_of_stop:

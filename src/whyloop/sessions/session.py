@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -28,7 +27,7 @@ from whyloop.loop.run import Run
 from whyloop.loop.setup import Handler
 from whyloop.loop.stream import RunStream
 from whyloop.stores.listing import summary_of
-from whyloop.stores.live import Heartbeat, Live, SessionJournal, live
+from whyloop.stores.live import Heartbeat, Live, SessionJournal, ended, finish, live
 from whyloop.stores.reading import Reading, read_session
 from whyloop.stores.records import Lease, RequestKey, Summary, checked_id
 from whyloop.stores.store import Store
@@ -105,6 +104,7 @@ class Session(Generic[D_contra, T_co]):
         self._reading = reading
         self._journal: SessionJournal | None = None
         self._run_here: Run | None = None
+        self._unreleased: Lease | None = None
         self._leaving = False
 
     @classmethod
@@ -329,24 +329,29 @@ class Session(Generic[D_contra, T_co]):
                     return await self._run_here.finish()
         finally:
             self._run_here = None
-            if journal is not None:
+            if journal is not None and journal.version >= self._reading.version:
                 self._reading = Reading(self._reading.summary, journal.state, journal.version)
             if journal is None or not journal.released:
-                with suppress(StoreError):  # A lease that cannot be released lapses.
-                    await self._give_back(lease)
+                try:
+                    await finish(self._give_back(lease))
+                except StoreError:  # It lapses, or is released before the next run of this object.
+                    self._unreleased = lease
 
     async def _acquire(self) -> Lease:
         """Acquire and return the lease; a cancellation leaves no lease behind."""
+        if self._unreleased is not None:
+            await self._give_back(self._unreleased)
+            self._unreleased = None
         work = self.store.acquire(self.agent_id, self.owner, self._lease_seconds)
         if self.store.inline:
             return await work
-        acquiring = asyncio.ensure_future(work)
-        try:
-            return await asyncio.shield(acquiring)
-        except asyncio.CancelledError:
+        acquiring, cancelled = await ended(work)
+        lease = acquiring.result()
+        if cancelled is not None:
             with suppress(StoreError):
-                await self.store.release(await acquiring)
-            raise
+                await finish(self.store.release(lease))
+            raise cancelled
+        return lease
 
     async def _give_back(self, lease: Lease) -> None:
         reason = await self.store.release(lease)

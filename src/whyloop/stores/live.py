@@ -19,13 +19,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 from weakref import WeakKeyDictionary, ref
 
-from whyloop.errors import LeaseLostError, SessionNotFoundError, StoreError, WhyloopError
+from whyloop.errors import (
+    LeaseLostError,
+    SessionNotFoundError,
+    StoreError,
+    StoreUnavailableError,
+    WhyloopError,
+)
 from whyloop.logger import Logger
 from whyloop.stores.listing import Counting, summary_of
 from whyloop.stores.records import Chunk, Lease, RequestKey
 from whyloop.values.state import AgentState
 from whyloop.values.step_transitions import AnyTransition
-from whyloop.wire.journal import entries_of
+from whyloop.wire.journal import Entry, entries_of
 
 if TYPE_CHECKING:
     from whyloop.stores.reading import Reading
@@ -323,17 +329,19 @@ class SessionJournal:
         # A paused run keeps its lease for a moment: a stop may just have been requested.
         self.released = after.status.has_ended  # A heartbeat that finds the lease gone knows why.
         try:
-            stop = await self._store.append(
-                after.agent_id,
-                entries,
-                after=self.version,
-                lease=self._lease,
-                summary=None if counts is not None else summary_of(after),
-                release=self.released,
-                key=self._key,
-            )
-        except asyncio.CancelledError as error:
-            cancelled = error
+            try:
+                stop = await self._store.append(
+                    after.agent_id,
+                    entries,
+                    after=self.version,
+                    lease=self._lease,
+                    summary=None if counts is not None else summary_of(after),
+                    release=self.released,
+                    key=self._key,
+                )
+            except asyncio.CancelledError as error:
+                cancelled = error
+                await self._confirm(entries)
         except BaseException:
             self.released = False
             raise
@@ -343,6 +351,17 @@ class SessionJournal:
         if cancelled is not None:
             raise cancelled
         return stop
+
+    async def _confirm(self, entries: Sequence[Entry]) -> None:
+        """Raise unless the store has these entries after all: the write of them was cancelled."""
+        agent_id, identity = self._lease.agent_id, self._lease.identity
+        reading, _ = await ended(self._store.read(agent_id, after=self.version, limit=len(entries)))
+        stored = reading.result()
+        if stored.summary.identity != identity or stored.entries != tuple(each.body for each in entries):
+            raise StoreUnavailableError(
+                f"the latest change of session {agent_id!r} was not recorded, because its task was cancelled "
+                "while the store was writing. What was recorded before is safe: continue the session"
+            )
 
 
 class Heartbeat:
@@ -361,6 +380,7 @@ class Heartbeat:
         self._on_stop_request = on_stop_request
         self._lost: StoreError | None = None
         self._renewing: asyncio.Task[None] | None = None
+        self._has_ended = False
 
     async def __aenter__(self) -> None:
         self._runner = asyncio.current_task()
@@ -370,6 +390,7 @@ class Heartbeat:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._has_ended = True
         self._timer.cancel()
         if self._renewing is not None:
             self._renewing.cancel()
@@ -386,6 +407,8 @@ class Heartbeat:
         return self._timer.cancelled() and (self._renewing is None or self._renewing.done())
 
     def _wait(self) -> None:
+        if self._has_ended:  # While the lease was being renewed.
+            return
         self._timer = self._loop.call_later(self._lease.seconds / BEATS_A_LEASE, self._beat)
 
     def _beat(self) -> None:
@@ -397,7 +420,7 @@ class Heartbeat:
             if reason is not None:
                 self._on_stop_request(reason)
         except (LeaseLostError, SessionNotFoundError) as error:
-            if self._journal.released:
+            if self._journal.released or self._has_ended:
                 return
             self._lost = error
             if self._runner is not None:
@@ -493,8 +516,8 @@ def reading_turns() -> ReadingTurns:
     return _reading.setdefault(asyncio.get_running_loop(), ReadingTurns())
 
 
-async def finish(work: Awaitable[T]) -> T:
-    """Wait until a write has ended, and only then deliver a cancellation."""
+async def ended(work: Awaitable[T]) -> tuple[asyncio.Future[T], asyncio.CancelledError | None]:
+    """Wait until a write has ended; return it, and a cancellation that came meanwhile."""
     future, cancelled = asyncio.ensure_future(work), None
     while not future.done():
         try:
@@ -503,7 +526,16 @@ async def finish(work: Awaitable[T]) -> T:
             cancelled = error
         except Exception:
             break  # It is that of the work.
+    return future, cancelled
+
+
+async def finish(work: Awaitable[T]) -> T:
+    """Wait until a write has ended, and only then deliver a cancellation.
+
+    An error of the write is raised instead: whoever is cancelled here knows that the write was made.
+    """
+    future, cancelled = await ended(work)
+    result = future.result()
     if cancelled is not None:
-        future.exception()  # Retrieved, so that asyncio does not report it as never retrieved.
         raise cancelled
-    return future.result()
+    return result

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from datetime import datetime, timedelta
+from functools import partial
 from secrets import randbits
 from typing import Any
 from weakref import finalize
@@ -38,7 +39,7 @@ from whyloop.stores.listing import (
     wanted_labels,
     with_counts,
 )
-from whyloop.stores.live import ChunkReceiver, Deliver, finish
+from whyloop.stores.live import ChunkReceiver, Deliver, ended, finish
 from whyloop.stores.postgres_connection import Connections, OwnConnection, PostgresReceiver, Row, filled
 from whyloop.stores.records import (
     Chunk,
@@ -321,7 +322,8 @@ class PostgresStore(Store):
         change = _change(
             agent_id, entries, after=after, token=token, release=release, key=key, summary=summary
         )
-        return _answer(agent_id, await self._appends.append(change), after, key).stop_request
+        read_answer = partial(_answer, agent_id, after=after, key=key)
+        return (await self._appends.append(change, read_answer)).stop_request
 
     async def key(self, agent_id: str, key: str) -> tuple[str, int] | None:
         digest, version = await self._row("key", agent_id, {"key": written(key)})
@@ -393,14 +395,13 @@ class PostgresStore(Store):
             "lock": None if durable else await self._own.runner_lock(),
             "mark": randbits(63),
         }
-        acquiring = asyncio.ensure_future(self._change("acquire", agent_id, given))
-        try:
-            answer = await finish(acquiring)
-        except asyncio.CancelledError:
+        acquiring, cancelled = await ended(self._change("acquire", agent_id, given))
+        answer = acquiring.result()
+        if cancelled is not None:
             # A durable lease is left to its engine, which acquires it again with its stop request.
-            if not durable and not acquiring.cancelled() and acquiring.exception() is None:
-                await self.release(Lease(agent_id, owner, acquiring.result().token, seconds))
-            raise
+            if not durable:
+                await self.release(Lease(agent_id, owner, answer.token, seconds))
+            raise cancelled
         return Lease(agent_id, owner, answer.token, seconds, answer.identity, answer.version, durable)
 
     async def renew(self, lease: Lease) -> str | None:
@@ -551,8 +552,12 @@ class PostgresStore(Store):
     ) -> _Answer:
         """Call a function in the database; raise the error that its answer names."""
         given = {"agent_id": checked_id(agent_id), "again": False, "moment": self._moment(), **given}
-        row = (await finish(self._connections.fetch(self._sql[function], given)))[0]
-        return _answer(agent_id, row, expected or 0, key)
+
+        async def change() -> _Answer:
+            (row,) = await self._connections.fetch(self._sql[function], given)
+            return _answer(agent_id, row, expected or 0, key)
+
+        return await finish(change())
 
 
 class Appends:
@@ -563,22 +568,22 @@ class Appends:
         self._statement = statement
         self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: list[tuple[bytes, asyncio.Future[Row]]] = []
+        self._waiting: list[_Append] = []
         self._senders = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def append(self, change: bytes) -> Row:
-        """Return the answer to a change; a cancellation does not cut it off."""
+    async def append(self, change: bytes, read_answer: Callable[[Row], _Answer]) -> _Answer:
+        """Return the answer to a change, or raise its error; a cancellation does not cut it off."""
         loop = self._connections.claim()
         if self._loop is not loop:
             self._loop, self._waiting, self._senders, self._tasks = loop, [], 0, set()
-        answer: asyncio.Future[Row] = loop.create_future()
-        self._waiting.append((change, answer))
+        append = _Append(change, read_answer, loop.create_future())
+        self._waiting.append(append)
         # It starts when this round of the event loop is over, with all that was appended in it.
         if self._senders < MOST_BATCHES:
             self._senders += 1
             self._start(self._send_waiting())
-        return await finish(answer)
+        return await finish(append.answer)
 
     async def close(self) -> None:
         """Wait for the appends on their way."""
@@ -595,24 +600,24 @@ class Appends:
             while self._waiting:
                 size = count = 0
                 while count < len(self._waiting) and count < LONGEST_BATCH and size < LARGEST_BATCH:
-                    size += len(self._waiting[count][0])
+                    size += len(self._waiting[count].change)
                     count += 1
                 batch, self._waiting = self._waiting[:count], self._waiting[count:]
                 await self._deliver(batch, waiting=False)
         except asyncio.CancelledError:
             # The event loop is about to end, and these appends with it.
-            for _, answer in self._waiting:
-                answer.cancel()
+            for each in self._waiting:
+                each.fail(_cut_off("was not sent"))
             raise
         finally:
             # At once, and not when the task is done: an append in between would find no sender.
             self._senders -= 1
 
-    async def _deliver(self, batch: Sequence[tuple[bytes, asyncio.Future[Row]]], *, waiting: bool) -> None:
+    async def _deliver(self, batch: Sequence[_Append], *, waiting: bool) -> None:
         """Send a batch; appends to a locked session wait separately."""
         try:
             given = {
-                "changes": (b"[" + b",".join([change for change, _ in batch]) + b"]").decode(),
+                "changes": (b"[" + b",".join([each.change for each in batch]) + b"]").decode(),
                 "waiting": waiting,
                 "again": False,
                 "moment": self._clock and self._clock.now(),
@@ -622,18 +627,43 @@ class Appends:
                 if row[0] == "locked":
                     self._start(self._deliver([each], waiting=True))
                 else:
-                    each[1].set_result(row)
+                    each.receive(row)
         except StoreError as error:
             if len(batch) > 1 and not isinstance(error, StoreUnavailableError):
                 for each in batch:  # One of them is refused, and nothing was changed.
                     await self._deliver([each], waiting=waiting)
             else:
-                for _, answer in batch:
-                    answer.set_exception(copy(error))
+                for each in batch:
+                    each.fail(copy(error))
         except BaseException:
-            for _, answer in batch:
-                answer.cancel()
+            for each in batch:
+                each.fail(_cut_off("may or may not have arrived"))
             raise
+
+
+class _Append(Struct, frozen=True):
+    """An append on its way, and its outcome: the answer, or the error that it names."""
+
+    change: bytes
+    read_answer: Callable[[Row], _Answer]
+    answer: asyncio.Future[_Answer]
+
+    def receive(self, row: Row) -> None:
+        try:
+            self.answer.set_result(self.read_answer(row))
+        except StoreError as error:
+            self.fail(error)
+
+    def fail(self, error: StoreError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+def _cut_off(what: str) -> StoreError:
+    return StoreUnavailableError(
+        f"a change {what}, because the program ended meanwhile. What was stored before is safe: continue "
+        "the session"
+    )
 
 
 class _Answer(Struct, frozen=True, gc=False):

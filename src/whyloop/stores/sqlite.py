@@ -59,7 +59,10 @@ from whyloop.stores.records import (
 )
 from whyloop.stores.sqlite_file import (
     LONGEST_LOG,
+    READ,
+    WRITE,
     Durability,
+    Insert,
     RunnerLock,
     Sleep,
     SqliteChunks,
@@ -70,6 +73,7 @@ from whyloop.stores.sqlite_file import (
     connect_to,
     watch_forks,
 )
+from whyloop.stores.sqlite_place import Place
 from whyloop.stores.store import UNATTENDED, Store
 from whyloop.values.continuation import StopReason
 from whyloop.values.scalars import utc_now
@@ -177,7 +181,8 @@ class SqliteStore(Store):
         database = Path(path).expanduser().absolute()
         self.name = database.name
         connect = partial(connect_to, durability=durability)
-        file = partial(SqliteFile, database, connect, busy_seconds=busy_seconds, sleep=sleep)
+        place = Place(database)
+        file = partial(SqliteFile, database, connect, place=place, busy_seconds=busy_seconds, sleep=sleep)
         self._reads = file()
         self._reads.open()
         # Each thread has a connection of its own: the event loop never waits for what it does.
@@ -219,10 +224,11 @@ class SqliteStore(Store):
         release: bool = False,
         key: RequestKey | None = None,
     ) -> str | None:
+        insert = None
         if lease is not None and len(entries) == 1 and summary is None and key is None and not release:
             entry, is_possible = entries[0], lease.agent_id == agent_id and 0 < after < _LONGEST_JOURNAL
-            if entry.checkpoint is None and is_possible and await self._insert(lease, entry, after):
-                return None
+            if entry.checkpoint is None and is_possible:
+                insert = _insertion(lease, entry, after)
         version = after + len(entries)
         listing = None if summary is None else listing_of(with_counts(summary, entries), version)
 
@@ -244,7 +250,7 @@ class SqliteStore(Store):
                 db.execute(_RELEASE, (session.number,))
             return session.stop_request
 
-        return await self._write(work, is_long=len(entries) > MANY)
+        return await self._write(work, is_long=len(entries) > MANY, insert=insert)
 
     async def key(self, agent_id: str, key: str) -> tuple[str, int] | None:
         return await self._read(lambda db: _key(db, _number(db, agent_id), key))
@@ -329,6 +335,7 @@ FROM json_each(?) AS wanted CROSS JOIN sessions ON sessions.agent_id = wanted.va
     async def acquire(self, agent_id: str, owner: str, seconds: float, *, durable: bool = False) -> Lease:
         check_lease(owner, seconds)
         runner = None if durable else self._runner.name()
+        acquired: list[Lease] = []
 
         def work(db: sqlite3.Connection) -> Lease:
             session = _session(db, agent_id)
@@ -340,9 +347,15 @@ FROM json_each(?) AS wanted CROSS JOIN sessions ON sessions.agent_id = wanted.va
                 (owner, durable, seconds, self._until(seconds), runner, session.number),
             )
             token, identity, version = session.token + 1, session.identity, session.version
-            return Lease(agent_id, owner, token, seconds, identity, version, durable)
+            acquired.append(Lease(agent_id, owner, token, seconds, identity, version, durable))
+            return acquired[-1]
 
-        return await self._write(work)
+        try:
+            return await self._write(work)
+        except asyncio.CancelledError:
+            if not durable:  # A durable one is left to its engine, which acquires it again.
+                await self.release(acquired[-1])
+            raise
 
     async def renew(self, lease: Lease) -> str | None:
         runner = None if lease.durable else self._runner.name()
@@ -532,31 +545,17 @@ FROM json_each(?) AS wanted CROSS JOIN sessions ON sessions.agent_id = wanted.va
 
     async def _read(self, work: Work[T]) -> T:
         """Run a transaction that only reads, all of it at one moment."""
-        return await self._reads.run("BEGIN", work)
+        return await self._reads.run(READ, work)
 
     async def _scan(self, work: Work[T]) -> T:
         """Run a transaction that reads many rows, in a separate thread."""
-        return await self._scans.run("BEGIN", work)
+        return await self._scans.run(READ, work)
 
-    async def _write(self, work: Work[T], *, is_long: bool = False) -> T:
+    async def _write(self, work: Work[T], *, is_long: bool = False, insert: Insert | None = None) -> T:
         """Run a write, on the event loop, or in the thread if it takes long."""
-        result = await (self._slow if is_long else self._writes).run("BEGIN IMMEDIATE", work)
+        result = await (self._slow if is_long else self._writes).run(WRITE, work, insert)
         self._look_at_log(WRITES_PER_LOOK if is_long else 1)
         return result
-
-    async def _insert(self, lease: Lease, entry: Entry, after: int) -> bool:
-        """Append an entry with a single statement; False if that was refused."""
-        number, leases = divmod(lease.token, 1 << _LEASE_BITS)
-        seq, body, counts = after + 1, entry.body, encode_counts(entry.counts)
-        place = _place_of(number, seq)
-        try:
-            checksum = _entry_checksum(number, seq, body, counts)
-            values = (place, body, counts, checksum, number, leases, place - 1)
-        except UnicodeEncodeError:
-            return False
-        done = await self._writes.insert(_ADD_ENTRY_UNDER_LEASE, values)
-        self._look_at_log(1)
-        return done
 
     def _look_at_log(self, writes: int) -> None:
         """Let the thread empty or extend the log, which takes many milliseconds."""
@@ -671,6 +670,18 @@ def _add(
     if key is not None:
         used = (number, key.key, key.digest, after + len(entries))
         db.execute("INSERT INTO keys VALUES (?, ?, ?, ?)", used)
+
+
+def _insertion(lease: Lease, entry: Entry, after: int) -> Insert | None:
+    """Return the statement that appends an entry, or None for text that is not Unicode."""
+    number, leases = divmod(lease.token, 1 << _LEASE_BITS)
+    seq, body, counts = after + 1, entry.body, encode_counts(entry.counts)
+    place = _place_of(number, seq)
+    try:
+        checksum = _entry_checksum(number, seq, body, counts)
+    except UnicodeEncodeError:
+        return None
+    return _ADD_ENTRY_UNDER_LEASE, (place, body, counts, checksum, number, leases, place - 1)
 
 
 def _place_of(number: int, seq: int = 0) -> int:

@@ -33,14 +33,17 @@ except ImportError:  # Windows
 
 from whyloop.errors import StoreError, StoreUnavailableError, WhyloopError
 from whyloop.logger import Logger
-from whyloop.stores.live import ChunkReceiver, Deliver, finish
+from whyloop.stores.live import ChunkReceiver, Deliver, ended, finish
 from whyloop.stores.records import Chunk
+from whyloop.stores.sqlite_place import Identity, Place
 
 T = TypeVar("T")
 Durability = Literal["process", "power"]
 Work = Callable[[sqlite3.Connection], T]
 Sleep = Callable[[float], Awaitable[None]]
 Connect = Callable[[Path], sqlite3.Connection]
+Insert = tuple[str, Sequence[object]]
+"""A statement that inserts one row, and its values."""
 _Job = tuple[Callable[[], Any], asyncio.Future[Any]]
 
 _log = Logger()
@@ -50,6 +53,7 @@ APPLICATION_ID = 0x7768796C
 # After the first release, new migrations are added at the end, and none is ever changed.
 MIGRATIONS = {"0001": Path(__file__).with_name("sqlite_0001.sql").read_text(encoding="utf-8")}
 
+READ, WRITE = "BEGIN", "BEGIN IMMEDIATE"
 _CACHE_KIBIBYTES = 16_384
 # Each step changes the same page again, so the longer the log, the less of it is copied to the file.
 LONGEST_LOG = 16_000_000
@@ -60,6 +64,7 @@ _LOG_MILLISECONDS = 500
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.001, 0.05
 
 
+_UNREADABLE = ValueError, TypeError, AttributeError, msgspec.DecodeError
 _OPENING = Lock()
 
 
@@ -113,15 +118,17 @@ class SqliteFile(Forked):
         path: Path,
         connect: Connect,
         *,
+        place: Place | None = None,
         thread: WriterThread | None = None,
         busy_seconds: float = 0.0,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self.path = path
+        self._place = place
+        self._beside: list[tuple[str, Identity]] = []
         self._thread = thread
         self._busy_seconds = busy_seconds
         self._sleep = sleep
-        self._log = f"{path}-wal"
         self._connect = connect
         self._db: sqlite3.Connection | None = None
         self._closed = False
@@ -131,7 +138,7 @@ class SqliteFile(Forked):
         """Open the file; wait for its first use if another process is creating it."""
         try:
             with self._lock:
-                self._opened()
+                self._connection()
         except sqlite3.Error as error:
             if not _is_busy(error):
                 raise _explained(error, self.path) from error
@@ -141,7 +148,7 @@ class SqliteFile(Forked):
     def transaction(self, begin: str, work: Work[T]) -> T:
         """Run a transaction, all of it or nothing; the errors are those of SQLite."""
         with self._lock:
-            db = self._db or self._opened()
+            db = self._connection()
             try:
                 db.execute(begin)
                 result = work(db)
@@ -151,50 +158,69 @@ class SqliteFile(Forked):
                 raise
             return result
 
-    async def run(self, begin: str, work: Work[T]) -> T:
-        """Run a transaction, and retry it while another process writes."""
-        waited, wait = 0.0, _SHORTEST_WAIT
+    async def run(self, begin: str, work: Work[T], insert: Insert | None = None) -> T:
+        """Run a transaction, and retry it while another process writes.
+
+        A write waits to its end, even if its task is cancelled, and has one of two outcomes: its error, or
+        the result, before which a cancellation is delivered. So a cancelled writer knows what happened.
+
+        Args:
+            begin: The statement that begins the transaction: `READ` or `WRITE`.
+            work: The transaction.
+            insert: A statement that does the same work unless it is refused. Default: none.
+        """
+        attempt: Callable[[], Any] = partial(self.transaction, begin, work)
+        if insert is not None:
+            attempt = partial(self._insert_or, insert, attempt)
+        waited, wait, cancelled = 0.0, _SHORTEST_WAIT, None
         while True:
             try:
-                if self._thread is None:
-                    return self.transaction(begin, work)
-                return await self._thread.run(partial(self.transaction, begin, work))
-            except sqlite3.Error as error:
-                if not _is_busy(error):
-                    raise _explained(error, self.path) from error
-                if waited >= self._busy_seconds:
-                    raise _locked(self.path, self._busy_seconds) from error
-            except WhyloopError:
-                raise
-            except UnicodeEncodeError as error:
-                raise StoreError(f"invalid text, which is not Unicode: {error}") from None
-            except (ValueError, TypeError, AttributeError, msgspec.DecodeError) as error:
-                raise _damaged(self.path, str(error)) from None  # A row is not as it was written.
-            await self._sleep(wait)
+                if self._thread is None or self._thread.closed:
+                    result: T = attempt()
+                else:
+                    future, interrupted = await ended(self._thread.start(attempt))
+                    cancelled = interrupted or cancelled
+                    result = future.result()
+                if cancelled is not None:
+                    raise cancelled
+                return result
+            except Exception as error:
+                self._give_up(error, waited)
+            try:
+                await self._sleep(wait)
+            except asyncio.CancelledError as error:
+                cancelled = error
+            if cancelled is not None and begin != WRITE:
+                raise cancelled
             waited, wait = waited + wait, min(2 * wait, _LONGEST_WAIT)
 
-    async def insert(self, statement: str, values: Sequence[object]) -> bool:
-        """Insert one row with a single statement; False if refused or busy."""
-        if self._thread is None:
-            return self._insert(statement, values)
-        return await self._thread.run(partial(self._insert, statement, values))
+    def _give_up(self, error: Exception, waited: float) -> None:
+        """Raise an error as one of ours, unless another process writes and can be waited for."""
+        if isinstance(error, sqlite3.Error):
+            if not _is_busy(error):
+                raise _explained(error, self.path) from error
+            if waited >= self._busy_seconds:
+                raise _locked(self.path, self._busy_seconds) from error
+            return
+        if isinstance(error, UnicodeEncodeError):
+            raise StoreError(f"invalid text, which is not Unicode: {error}") from None
+        if isinstance(error, WhyloopError) or not isinstance(error, _UNREADABLE):
+            raise error
+        raise _damaged(self.path, str(error)) from None  # A row is not as it was written.
 
-    def _insert(self, statement: str, values: Sequence[object]) -> bool:
+    def _insert_or(self, insert: Insert, attempt: Callable[[], T]) -> T | None:
+        """Insert one row with a single statement, or run the transaction if that is refused."""
         try:
             with self._lock:
-                (self._db or self._opened()).execute(statement, values)
+                self._connection().execute(*insert)
         except sqlite3.IntegrityError:
-            return False
-        except sqlite3.Error as error:
-            if _is_busy(error):
-                return False
-            raise _explained(error, self.path) from error
-        return True
+            return attempt()
+        return None
 
     def log_size(self) -> int:
         """Return the bytes of the log, which holds what was not copied to the file yet."""
         try:
-            return os.stat(self._log).st_size
+            return 0 if self._place is None else os.stat(self._place.log).st_size
         except OSError:
             return 0
 
@@ -205,7 +231,7 @@ class SqliteFile(Forked):
         be emptied grows until it can: nothing is lost.
         """
         with suppress(sqlite3.Error, StoreError), self._lock:
-            db = self._db or self._opened()
+            db = self._connection()
             db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             db.execute(f"PRAGMA busy_timeout = {_LOG_MILLISECONDS}")
             try:
@@ -220,13 +246,15 @@ class SqliteFile(Forked):
         commit takes 150 µs there and 80 µs within the zeros. SQLite ignores everything after its last frame.
         Only the holder of the write lock may change the file beside it.
         """
+        if self._place is None:
+            return
         with suppress(OSError, sqlite3.Error, StoreError), self._lock:
-            db = self._db or self._opened()
-            log = os.open(self._log, os.O_RDWR)
+            db = self._connection()
+            log = os.open(self._place.log, os.O_RDWR)
             try:
                 if _has_reserve(log):
                     return
-                db.execute("BEGIN IMMEDIATE")
+                db.execute(WRITE)
                 try:
                     os.pwrite(log, bytes(LOG_RESERVE), os.fstat(log).st_size)
                     os.fsync(log)
@@ -243,11 +271,21 @@ class SqliteFile(Forked):
         except sqlite3.Error:
             self._disconnect()
 
+    def _connection(self) -> sqlite3.Connection:
+        """Return the connection, after a look at its files; connect if there is none."""
+        if self._place is not None and not self._closed:
+            self._place.check()
+            if self._db is not None:
+                self._place.check_beside(self._beside)
+        return self._db or self._opened()
+
     def _opened(self) -> sqlite3.Connection:
         if self._closed:
             raise StoreError(f"this store ({self.path}) has been closed: open a new one")
         with _OPENING:
             self._db = self._connect(self.path)
+        if self._place is not None:
+            self._beside = self._place.keep()
         self._at_end = finalize(self, self._db.close)  # A store may become garbage without being closed.
         self._at_end.atexit = False
         return self._db
@@ -380,23 +418,25 @@ class WriterThread(Forked):
     def __init__(self) -> None:
         self._jobs: SimpleQueue[_Job | None] | None = None
         self._end: finalize[[None], WriterThread] | None = None
-        self._closed = False
+        self.closed = False
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Run a call in the thread to its end, and deliver a cancellation only then."""
-        if self._closed:
-            return call()
+        """Run a call in the thread to its end, and deliver a cancellation only then: see `finish`."""
+        return call() if self.closed else await finish(self.start(call))
+
+    def start(self, call: Callable[[], T]) -> asyncio.Future[T]:
+        """Start a call in the thread, which runs it to its end."""
         if self._jobs is None:
             self._jobs = SimpleQueue()
             self._end = finalize(self, self._jobs.put, None)
             Thread(target=_work, args=(self._jobs,), name="whyloop-sqlite", daemon=True).start()
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._jobs.put((call, result))
-        return await finish(result)
+        return result
 
     def close(self) -> None:
         """End the thread; a later call does not start another one."""
-        self._closed = True
+        self.closed = True
         if self._end is not None:
             self._end()
 

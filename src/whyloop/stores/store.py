@@ -75,15 +75,17 @@ _A_MOMENT, _PATIENCE = 0.02, 25
 
 
 class Store(ABC):
-    """A store of sessions. Failures raise a `StoreError`, and leave the stored data unchanged."""
+    """A store of sessions. Failures raise a `StoreError`, and leave the stored data unchanged.
+
+    A cancellation does not cut a write off, not even one that waits. If the write fails, its error is raised;
+    if it succeeds, the cancellation is delivered. So a caller that is cancelled in a write knows that it was
+    made. A lease that was acquired for a cancelled caller is released again, unless it is durable.
+    """
 
     name: str = "store"
     """A short name of the store for people, without paths and passwords."""
     inline: bool = False
-    """True if `acquire` and `append` never suspend halfway, so that a cancellation does no harm. All other
-    writes, and all writes of a store for which this is False, are completed before a cancellation is
-    delivered.
-    """
+    """True if `acquire` suspends at most to wait for other writers, and keeps the contract then."""
 
     # Journals
 

@@ -63,6 +63,17 @@ async def refused(kind: type[E], attempt: Awaitable[object], what: str) -> E:
     raise AssertionError(f"{what} should be refused with a {kind.__name__}, and it returned {_brief(got)}")
 
 
+async def cancelled_after(rounds: int, work: asyncio.Task[Any]) -> bool:
+    """Cancel some work after a few rounds of the event loop; return whether it was cancelled."""
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+    work.cancel()
+    await asyncio.wait([work])
+    if not work.cancelled():
+        work.result()
+    return work.cancelled()
+
+
 async def only_one(attempts: Iterable[Awaitable[object]], loser: type[Exception]) -> tuple[int, Any]:
     """Make attempts at once; return the index and result of the one that succeeds."""
     results = await asyncio.gather(*attempts, return_exceptions=True)

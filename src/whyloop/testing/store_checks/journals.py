@@ -18,6 +18,7 @@ from whyloop.testing.store_checks import (
     START,
     OpenStore,
     a_summary,
+    cancelled_after,
     journal,
     listed,
     only_one,
@@ -295,6 +296,32 @@ async def check_one_of_many_writers_at_a_version_wins(open_store: OpenStore) -> 
             stored = await other.read("a", after=version)
             found = (stored.summary.title, *stored.entries)
             same(found, (str(winner),) * 3, "what the winner wrote, and nothing else,")
+
+
+async def check_an_append_whose_caller_was_cancelled_was_made(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, _):
+        lease = await store.acquire("a", "one", 60)
+        for rounds in range(1, 6):
+            stored = (await store.read("a")).entries
+            writing = asyncio.create_task(
+                store.append("a", journal(f"{rounds}"), after=len(stored), lease=lease)
+            )
+            await cancelled_after(rounds, writing)
+            expected = (*stored, f"{rounds}")
+            same((await store.read("a")).entries, expected, "the journal after an append that was cancelled")
+
+
+async def check_an_append_that_is_refused_says_so_though_its_caller_was_cancelled(
+    open_store: OpenStore,
+) -> None:
+    async with stage(open_store, "a") as (store, _):
+        for rounds in range(1, 6):
+            writing = asyncio.create_task(store.append("a", journal("x"), after=7))
+            try:
+                await cancelled_after(rounds, writing)
+            except ConflictError:
+                continue
+            raise AssertionError("an append at another version was cancelled, and the conflict is unknown")
 
 
 async def check_sessions_that_are_written_at_the_same_time_do_not_mix(open_store: OpenStore) -> None:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from whyloop.errors import ConflictError, KeyUsedError, LeaseLostError, SessionRunningError
 from whyloop.stores.records import Lease, RequestKey
 from whyloop.stores.store import Store
-from whyloop.testing.store_checks import OpenStore, a_summary, journal, only_one, refused, same, seen, stage
+from whyloop.testing.store_checks import (
+    OpenStore,
+    a_summary,
+    cancelled_after,
+    journal,
+    only_one,
+    refused,
+    same,
+    seen,
+    stage,
+)
 
 _A_DAY = 86_400
 
@@ -59,6 +70,15 @@ async def check_one_of_many_runners_gets_the_lease(open_store: OpenStore) -> Non
             _, lease = await only_one(attempts, SessionRunningError)
             same((await store.read("a")).summary.runner, lease.owner, "the runner")
             clock.advance(30)
+
+
+async def check_a_lease_whose_caller_was_cancelled_is_released(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, _):
+        for rounds in range(1, 6):
+            acquiring = asyncio.create_task(store.acquire("a", f"{rounds}", 60))
+            if not await cancelled_after(rounds, acquiring):
+                await store.release(acquiring.result())
+            same((await store.read("a")).summary.runner, None, "the runner after its caller was cancelled")
 
 
 async def check_sessions_are_leased_each_for_itself(open_store: OpenStore) -> None:
