@@ -12,6 +12,7 @@ from tests.values.test_redaction import FORMS
 from whyloop import Agent, AgentStatus, tool
 from whyloop.models.recording import RecordingModel, ReplayModel
 from whyloop.models.response import http_error
+from whyloop.models.secrets import without_cut_secrets, without_secrets
 from whyloop.testing import Reply, ScriptedModel, call
 
 forms = pytest.mark.parametrize("name", FORMS)
@@ -52,3 +53,28 @@ async def test_a_recording_has_no_argument_whose_name_is_secret_and_can_be_repla
     replay = ReplayModel(path)
     assert (await Agent(replay, [sign_in]).run("go")).last_response == "done"
     replay.assert_finished()
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "shown"),
+    [
+        ("k", "Incorrect API key provided: k", "Incorrect API key provided: [removed]"),
+        ("k", 'Incorrect API key "k", ask', 'Incorrect API key "[removed]", ask'),
+        ("test", "the latest test of testing: test", "the latest [removed] of testing: [removed]"),
+        ("a+b", "a+b is not aa+bb", "[removed] is not aa+bb"),
+        ("é1", 'é1 and "\\u00e91" in café1', '[removed] and "\\u00e91" in café1'),
+        ("long-enough", "not-long-enough-either", "not-[removed]-either"),
+    ],
+)
+def test_a_short_key_is_removed_as_a_whole_word_only(key: str, text: str, shown: str) -> None:
+    assert without_secrets(text, [key]) == shown
+
+
+def test_the_beginning_of_a_short_key_is_not_removed_from_a_word() -> None:
+    assert without_cut_secrets("the latest… test… ", ["test12"]) == "the latest… [removed]… "
+
+
+def test_an_error_of_a_provider_stays_readable_with_a_short_key() -> None:
+    body = b'{"error": {"message": "Incorrect API key provided: k. Look up your key."}}'
+    error = http_error(401, {}, body, ("k",))
+    assert "Incorrect API key provided: [removed]. Look up your key." in str(error)

@@ -19,7 +19,7 @@ from whyloop.broadcasting.delivery import ABOUT_THE_CONTENT, Delivery
 from whyloop.broadcasting.transports import Envelope
 from whyloop.errors import BroadcastError, ConfigurationError, how_to_install
 from whyloop.logger import log_line
-from whyloop.values.credentials import REMOVED
+from whyloop.values.credentials import without_known
 from whyloop.values.text import shortened
 from whyloop.wire.envelope import shortened_envelopes
 
@@ -437,4 +437,4 @@ def refusal(app: App, status: int, body: bytes, retry_after: float | None = None
 
 
 def _shown(app: App, text: str) -> str:
-    return log_line(text.replace(app.secret, REMOVED), 200) or "no explanation was given"
+    return log_line(without_known(text, [app.secret]), 200) or "no explanation was given"

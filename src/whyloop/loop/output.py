@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 MOST_PROBLEMS = 5
 
-_FENCE = re.compile(r"\A\s*```\w*\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
+_FENCE_START = re.compile(r"```\w*\s*\n")
 # Where the JSON of an answer may begin: the text before it is language.
 # The beginning of JSON, of its fence, or of a tag before a call.
 _JSON_START = re.compile(r"[{`]|\A\s*\[|<(?=[\w|｜]|\Z)")
@@ -197,9 +197,8 @@ class Output:
             return text, text
         if not text.strip():
             raise MisfitError(Problem("it is empty", "it is empty", schema_at(self.schema, "")))
-        fence = _FENCE.match(text)
         try:
-            whole = msgspec.json.decode(fence[1] if fence else text)
+            whole = msgspec.json.decode(_without_fence(text))
         except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
             return (yield from self._find_inside(text, error))
         return self._fitting(whole)
@@ -343,6 +342,13 @@ def language_before_call(setup: Setup, response: ModelResponse) -> Search[str | 
         return None
     shown = (yield from text_before_call(text, setup.tool_specs)).rstrip()
     return shown if (yield from search_call(shown, setup.tool_names)) is None else ""
+
+
+def _without_fence(text: str) -> str:
+    """Return the content of a fence, if a text is nothing else."""
+    inner = text.strip()
+    start = _FENCE_START.match(inner) if inner.endswith("```") else None
+    return inner[start.end() : -3] if start and start.end() <= len(inner) - 3 else text
 
 
 def language_in(text: str) -> str:

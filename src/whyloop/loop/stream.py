@@ -13,6 +13,7 @@ import msgspec
 
 from whyloop.events import AgentEvent, AgentStepStarted, OutputChunkReceived
 from whyloop.loop.setup import Handler
+from whyloop.values.encoding import MAX_DEPTH
 from whyloop.values.model import OUTPUT_FIELD
 from whyloop.values.scalars import T_co
 from whyloop.values.state import AgentState
@@ -127,9 +128,9 @@ class RunStream(Generic[T_co]):
 
 # A string, the beginning of one without half an escape, a bracket or sign, or another scalar.
 _TOKEN = re.compile(
-    r'"(?:[^"\\]|\\.)*"'
-    r'|(?P<cut>"(?:[^"\\]|\\(?:u[0-9a-fA-F]{4}|[^u]))*)(?:\\(?:u[0-9a-fA-F]{0,3})?)?\Z'
-    r'|[{}\[\]:,]|[^\s"{}\[\]:,]+',
+    r'"(?:[^"\\]++|\\.)*+"'
+    r'|(?P<cut>"(?:[^"\\]++|\\(?:u[0-9a-fA-F]{4}|[^u]))*+)(?:\\(?:u[0-9a-fA-F]{0,3})?)?\Z'
+    r'|[{}\[\]:,]|[^\s"{}\[\]:,]++',
     re.DOTALL,
 )
 _CLOSES = {"{": "}", "[": "]"}
@@ -138,7 +139,8 @@ _CLOSES = {"{": "}", "[": "]"}
 def partial_json(text: str) -> Any:
     """Return the data at the beginning of a JSON document; None if there is none yet.
 
-    A string that is cut off is included; a number or a key that may continue is not.
+    A string that is cut off is included; a number or a key that may continue is not. What is nested deeper
+    than any value of a run may be is not read.
     """
     text = text[next((index for index, char in enumerate(text) if char in _CLOSES), len(text)) :]
     closing, ends, before = list[str](), [(0, "")], ""
@@ -153,7 +155,7 @@ def partial_json(text: str) -> Any:
         if not may_continue or piece in ("}", "]"):
             rest = '"' if token["cut"] else ""
             ends = [ends[-1], (token.start(), f"{piece}{rest}{''.join(reversed(closing))}")]
-        if not closing:
+        if not closing or len(closing) > MAX_DEPTH:
             break
         before = piece
     for end, rest in reversed(ends):  # Half a character at the end of a text is not JSON.

@@ -158,16 +158,20 @@ class EventParser:
 
     def __init__(self) -> None:
         self._begun = False
-        self._pending = b""
+        self._pending: list[bytes] = []
         self._name = ""
         self._data: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
         """Return the events that this chunk completes."""
-        text = self._pending + chunk
+        held = self._pending[-1:]
+        if self._begun and not (b"\n" in chunk or b"\r" in chunk or (held and held[0].endswith(b"\r"))):
+            self._pending.append(chunk)
+            return []
+        text = b"".join([*self._pending, chunk])
         if not self._begun and text:
             if _BYTE_ORDER_MARK.startswith(text):
-                self._pending = text
+                self._pending = [text]
                 return []
             text = text.removeprefix(_BYTE_ORDER_MARK)
             self._begun = True
@@ -175,7 +179,8 @@ class EventParser:
             # A CR at the very end may be half of a CR LF: it waits for the next chunk.
             held = b"\r" if text.endswith(b"\r") else b""
             text = text.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n") + held
-        *lines, self._pending = text.split(b"\n")
+        *lines, rest = text.split(b"\n")
+        self._pending = [rest]
         events = []
         for line in lines:
             if line:
@@ -188,9 +193,9 @@ class EventParser:
 
     def close(self) -> list[ServerEvent]:
         """Return the event that was complete but for its blank line, if there is one."""
-        if self._pending:
-            self._take(self._pending.rstrip(b"\r"))
-            self._pending = b""
+        if rest := b"".join(self._pending):
+            self._take(rest.rstrip(b"\r"))
+            self._pending = []
         return [self._complete()] if self._data else []
 
     def _take(self, line: bytes) -> None:

@@ -6,19 +6,16 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
-
-from whyloop.values.credentials import REMOVED
+from whyloop.values.credentials import REMOVED, SHORTEST_KNOWN, without_known
 from whyloop.values.redaction import DEFAULT_REDACTION
 
 _SECRET_HEADER = re.compile(r"authorization|api-?key|token|secret|cookie", re.IGNORECASE)
-_SHORTEST = 8  # A shorter value is found in ordinary text, and gives nothing away.
 _SHORTEST_START = 4  # The beginning of a secret, as long as this, is more than chance.
 
 
 def without_secrets(text: str, known: Iterable[str] = ()) -> str:
     """Return the text without secrets, known or by their form; JSON stays JSON."""
-    return DEFAULT_REDACTION.text(_without_known(text, known))
+    return DEFAULT_REDACTION.text(without_known(text, known))
 
 
 def without_cut_secrets(text: str, known: Iterable[str]) -> str:
@@ -26,7 +23,10 @@ def without_cut_secrets(text: str, known: Iterable[str]) -> str:
     for secret in known:
         for size in range(len(secret) - 1, _SHORTEST_START - 1, -1):
             for dots in ("…", "..."):
-                text = text.replace(secret[:size] + dots, REMOVED + dots)
+                if secret[:size] + dots in text:
+                    start = "" if len(secret) >= SHORTEST_KNOWN else r"(?<!\w)"
+                    pattern = f"{start}{re.escape(secret[:size] + dots)}"
+                    text = re.sub(pattern, REMOVED + dots, text)
     return text
 
 
@@ -38,25 +38,17 @@ def cleaned(value: Any, known: Iterable[str] = ()) -> Any:
 def header_secrets(headers: Mapping[str, str]) -> list[str]:
     """Return the values of headers whose names mark them as secret."""
     values = [value for name, value in headers.items() if _SECRET_HEADER.search(name)]
-    return [secret for value in values if len(secret := value.removeprefix("Bearer ")) >= _SHORTEST]
-
-
-def _without_known(text: str, known: Iterable[str]) -> str:
-    for secret in sorted(known, key=len, reverse=True):
-        for form in {secret, msgspec.json.encode(secret).decode()[1:-1]}:
-            if form:
-                text = text.replace(form, REMOVED)
-    return text
+    return [secret for value in values if len(secret := value.removeprefix("Bearer ")) >= SHORTEST_KNOWN]
 
 
 def _data_without_known(value: Any, known: tuple[str, ...]) -> Any:
     match value:
         case str():
-            return _without_known(value, known)
+            return without_known(value, known)
         case list():
             return [_data_without_known(item, known) for item in value]
         case dict():
             return {
-                _without_known(key, known): _data_without_known(item, known) for key, item in value.items()
+                without_known(key, known): _data_without_known(item, known) for key, item in value.items()
             }
     return value

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 from binascii import a2b_base64
+from collections.abc import Iterable
+
+import msgspec
 
 REMOVED = "[removed]"
 """The text that replaces a secret."""
@@ -104,3 +107,20 @@ def _bearer_removed(found: re.Match[str]) -> str:
 
 def _user_removed(found: re.Match[str]) -> str:
     return _USER.sub(_after_removed, found[0])
+
+
+SHORTEST_KNOWN = 8
+"""A known secret that is shorter may be part of an ordinary word."""
+
+
+def without_known(text: str, secrets: Iterable[str]) -> str:
+    """Return the text without these secrets; short ones are removed as whole words."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        for form in {secret, msgspec.json.encode(secret).decode()[1:-1]}:
+            if not form or form not in text:
+                continue
+            if len(form) >= SHORTEST_KNOWN:
+                text = text.replace(form, REMOVED)
+            else:
+                text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", REMOVED, text)
+    return text
