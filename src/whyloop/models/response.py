@@ -164,8 +164,8 @@ class EventParser:
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
         """Return the events that this chunk completes."""
-        held = self._pending[-1:]
-        if self._begun and not (b"\n" in chunk or b"\r" in chunk or (held and held[0].endswith(b"\r"))):
+        begun = self._pending[-1] if self._pending else b""
+        if self._begun and not (b"\n" in chunk or b"\r" in chunk or begun.endswith(b"\r")):
             self._pending.append(chunk)
             return []
         text = b"".join([*self._pending, chunk])
