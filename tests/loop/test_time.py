@@ -21,7 +21,9 @@ from whyloop import (
     tool,
 )
 from whyloop.errors import ModelError, RateLimitError
-from whyloop.testing import FakeClock, ScriptedModel, assert_stopped, call, text
+from whyloop.events import AgentExecutionStarted
+from whyloop.replay import judge
+from whyloop.testing import FakeClock, ScriptedModel, assert_stopped, call, capture_events, text
 from whyloop.values.model import Delta
 
 DAY = 86_400.0
@@ -290,3 +292,56 @@ async def test_a_step_of_a_resumed_execution_is_judged_again_by_its_own_leg() ->
     done = await agent.resume(AgentState.from_dict(stopped.to_dict()))
     assert_stopped(done, reason="completed")
     assert agent.criteria.evaluate(AgentState.from_dict(done.to_dict())) == done.last_continuation_outcome
+
+
+async def continued(agent: Agent, state: AgentState, how: str) -> AgentState:
+    """The state after one more step, or at the end, taken in one of the three ways."""
+    if how == "next_step":
+        return await agent.next_step(state)
+    if how == "final_step":
+        return await agent.final_step(state)
+    return [each async for each in agent.iterate(state)][-1]
+
+
+@pytest.mark.parametrize("how", ["next_step", "final_step", "iterate"])
+@pytest.mark.parametrize("steps", [0, 1])
+async def test_a_state_that_was_stored_between_steps_begins_a_leg_days_later(how: str, steps: int) -> None:
+    clock = FakeClock()
+    agent = scripted(*[call("work")] * steps, "done", tools=[working(clock, 5)], timeout=60, clock=clock)
+    events = capture_events(agent)
+    state = agent.start("go")
+    for _ in range(steps):
+        state = await agent.next_step(state)
+    stored = state.to_dict()
+    assert stored["execution_started_at"] is not None
+    clock.advance(3 * DAY)
+    done = await continued(agent, AgentState.from_dict(stored), how)
+    assert (done.status, done.last_response) == (AgentStatus.COMPLETED, "done")
+    assert done.execution.leg_started_at == done.execution_started_at == clock.now()
+    times = done.execution
+    assert (times.active_seconds, times.waiting_seconds) == (5 * steps, 3 * DAY)
+    assert [event.resumed for event in events.of(AgentExecutionStarted)] == [False, True][: steps + 1]
+    assert judge(done, agent.criteria).stop_reason == "completed"
+
+
+async def test_a_state_in_this_process_goes_on_with_its_leg() -> None:
+    clock = FakeClock()
+    agent = scripted(call("work"), call("work"), "done", tools=[working(clock, 40)], timeout=60, clock=clock)
+    state = await agent.next_step(agent.start("go"))
+    state = await agent.final_step(state)
+    assert_stopped(state, reason="time_limit")
+
+
+async def test_a_program_that_stores_each_step_is_limited_by_its_cumulative_time_alone() -> None:
+    clock = FakeClock()
+
+    def agent_with(**limit: float) -> Agent:
+        return scripted(*[call("work")] * 5, "done", tools=[working(clock, 40)], clock=clock, **limit)
+
+    by_wall, by_work = agent_with(timeout=60), agent_with(cumulative_timeout=60)
+    for agent, reason, steps in ((by_wall, "completed", 6), (by_work, "time_limit", 2)):
+        state = agent.start("go")
+        while agent.has_next_step(state):
+            state = AgentState.from_dict((await agent.next_step(state)).to_dict())
+        assert (state.stop_reason, state.step_count) == (reason, steps)
+        assert judge(state, agent.criteria).stop_reason == reason

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import itertools
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -117,7 +118,7 @@ def test_a_snapshot_is_plain_data() -> None:
 def test_the_execution_clock_is_unset_after_a_restore() -> None:
     state = session(steps=1).mark_execution_started()
     assert state.execution_started_at is not None
-    assert "execution_started_at" not in state.to_dict() or state.to_dict()["execution_started_at"] is None
+    assert datetime.fromisoformat(state.to_dict()["execution_started_at"]) == state.execution_started_at
     assert AgentState.from_dict(state.to_dict()).execution_started_at is None
 
 

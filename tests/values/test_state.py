@@ -13,7 +13,6 @@ from tests.support import (
     at,
     broken,
     echo,
-    empty_session,
     failed_steps,
     scripted,
     session,
@@ -117,14 +116,24 @@ def test_a_query_starts_a_new_execution_with_fresh_counters() -> None:
     assert after.state_info.cumulative_execution_seconds == 2
 
 
-def test_mark_execution_started_sets_only_that_clock() -> None:
-    state = empty_session()
-    assert state.mark_execution_started(at(5)).execution_started_at == at(5)
+def test_mark_execution_started_begins_a_leg() -> None:
+    state = session(steps=1, seconds=2)
+    marked = state.mark_execution_started(at(50))
+    execution = marked.execution
+    assert marked.execution_started_at == execution.leg_started_at == execution.updated_at == at(50)
+    assert (execution.waiting_seconds, execution.active_seconds) == (48, 2)
+    assert execution.started_at == state.execution.started_at
     before = datetime.now(UTC)
-    marked = state.mark_execution_started()
-    assert marked.execution_started_at is not None
-    assert before <= marked.execution_started_at <= datetime.now(UTC)
-    assert marked == state
+    now = state.mark_execution_started().execution_started_at
+    assert now is not None
+    assert before <= now <= datetime.now(UTC)
+
+
+def test_when_the_leg_began_in_this_process_does_not_matter_for_equality() -> None:
+    state = session(steps=1)
+    restored = AgentState.from_dict(state.to_dict())
+    assert (state.execution_started_at, restored.execution_started_at) == (START, None)
+    assert restored == state
 
 
 def test_two_states_are_equal_when_everything_stored_is() -> None:

@@ -133,8 +133,8 @@ class Run:
         self.setup.refuse_missing_deps()
         self.interruptions.attach()
         self.setup.runs.add(self)
-        if self.state.status is _PENDING:
-            self.add(Begun(self.world.now()))
+        if begun := Begun.of(self.state, self.world.now(), is_recorded=self.journal is not None):
+            self.add(begun)
         state, execution = self.state, self.state.execution
         self.stop = self.stop or execution.stop_request
         # A limit may be exhausted before the first step of a leg: after a resume, or for the whole session.

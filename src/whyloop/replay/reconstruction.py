@@ -189,9 +189,19 @@ class _Refold:
                 granted.seconds - earlier.seconds,
                 granted.usd - earlier.usd,  # type: ignore[operator]
             )
+        if self._goes_on and grant is None:
+            self.add(Begun(started_at, leg=True))
+            return
         self.add(Resumed(started_at, grant=grant))
         if begins:
             self.add(Begun(started_at))
+
+    @property
+    def _goes_on(self) -> bool:
+        """True if the next leg began without a resume: the state was stored between two steps."""
+        is_latest = self.state.execution.id == self.whole.execution.id
+        is_open = self.state.status is AgentStatus.IN_PROGRESS and self.state.open_step is None
+        return is_open and not (is_latest and self.whole.execution.resumes)
 
     def _add_step(self, step: Step, following: Step | None) -> None:
         answered_at = step.answered_at or step.completed_at

@@ -59,7 +59,7 @@ _STATUS_AFTER = {
 class Execution(Struct, frozen=True, gc=False, omit_defaults=True):
     """The work on one user query, with its counters and four separate times.
 
-    Active: models and tools at work. Waiting: stopped or paused, until a person resumed it.
+    Active: models and tools at work. Waiting: stopped, paused or stored, until somebody continued it.
     Backoff: waiting to retry. Wall: from the query to the latest transition.
     """
 
@@ -70,7 +70,7 @@ class Execution(Struct, frozen=True, gc=False, omit_defaults=True):
     updated_at: Moment | None = None
     """When the latest transition happened."""
     leg_started_at: Moment | None = None
-    """When the query arrived, or when it was last resumed."""
+    """When the query arrived, or when it was last resumed, or continued after it was restored."""
     step_count: Count = 0
     """The closed steps, without wrap-ups."""
     usage: Usage = NO_USAGE
@@ -80,7 +80,7 @@ class Execution(Struct, frozen=True, gc=False, omit_defaults=True):
     active_seconds: Seconds = 0.0
     """The time in which models and tools were at work."""
     waiting_seconds: Seconds = 0.0
-    """The time until a person resumed it."""
+    """The time in which it was stopped, paused or stored."""
     backoff_seconds: Seconds = 0.0
     """The time spent waiting before retries, and before a model repeated a request."""
     resumes: Count = 0

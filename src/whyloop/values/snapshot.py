@@ -6,6 +6,7 @@ Version 1: the first. Until the first release it may change without an upgrade.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from msgspec import UNSET, Struct
@@ -31,7 +32,7 @@ _REQUIRED = (("execution", "id"), ("execution", "started_at"), ("state_info", "s
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """The document of a full snapshot: a state without the clock of this process."""
+    """The document of a full snapshot."""
 
     version: int
     agent_id: str
@@ -49,6 +50,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     open_step: OpenStep | None
     request_parts: tuple[RequestPart, ...]
     wrap_ups: Count = 0
+    execution_started_at: datetime | None = None
+    """When the process that wrote the snapshot began the leg; a reader ignores it."""
 
 
 class Head(Struct, frozen=True, kw_only=True):

@@ -84,7 +84,7 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
     last_continuation_outcome: ContinuationOutcome | None = None
     """The latest outcome of the execution; None while nothing was decided since it started or resumed."""
     execution_started_at: datetime | None = None
-    """When this process began to work on the execution; never stored."""
+    """When this process began the leg; a snapshot shows it, and a restored state has none."""
     open_step: OpenStep | None = None
     """A step whose tool calls are not all done."""
     request_parts: Log[RequestPart] = EMPTY
@@ -311,8 +311,23 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
         return judged.apply_to(self)
 
     def mark_execution_started(self, now: datetime | None = None) -> AgentState[AnyT_co]:
-        """Set when this process began to work on the execution."""
-        return replace(self, execution_started_at=now or utc_now())
+        """Begin a new leg of the execution: its wall clock starts anew.
+
+        The time since its latest transition counts as waiting. `iterate`, `next_step` and `final_step` do
+        this with a state in progress that was restored.
+
+        Args:
+            now: When the leg begins. Default: the time of day.
+        """
+        now, execution = now or utc_now(), self.execution
+        waited = (now - (execution.updated_at or execution.started_at)).total_seconds()
+        execution = replace(
+            execution,
+            updated_at=now,
+            leg_started_at=now,
+            waiting_seconds=execution.waiting_seconds + max(0.0, waited),
+        )
+        return replace(self, execution=execution, execution_started_at=now)
 
     def add_execution_time(self, seconds: float) -> AgentState:
         """Add time that was spent on the session to its own clock; no limit counts it.

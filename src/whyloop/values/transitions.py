@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import UNSET, Struct
@@ -242,12 +242,28 @@ def _ends_with(state: AgentState, step: Step) -> bool:
 
 
 class Begun(Transition, frozen=True, tag="begun"):
-    """The start of work on an execution."""
+    """The start of work on an execution, or of another leg of one that was restored."""
+
+    leg: bool = False
+    """True if the state was restored, so that a leg begins without a query and without a resume."""
+
+    @classmethod
+    def of(cls, state: AgentState, now: datetime, *, is_recorded: bool) -> Begun | None:
+        """Return how work on a state begins; None if it goes on.
+
+        A restored state begins a leg. If the run `is_recorded`, it was recovered, and its leg goes on.
+        """
+        leg = state.execution_started_at is None and not is_recorded
+        if state.status is _PENDING or (leg and state.status is _IN_PROGRESS):
+            return cls(now, leg=leg)
+        return None
 
     def envelope_count(self) -> int:
         return 1
 
     def apply_to(self, state: AgentState) -> AgentState:
+        if self.leg:
+            state = state.mark_execution_started(self.at)
         execution = state.execution
         return replace(
             state,

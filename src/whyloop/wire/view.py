@@ -130,8 +130,8 @@ def output_chunk(state: AgentState, time: datetime, text: str, *, is_wrapped: bo
 
 
 def _begun(state: AgentState, t: Begun) -> Events:
-    execution = state.execution
-    resumed = execution.resumes > 0
+    execution, goes_on = state.execution, state.status is AgentStatus.IN_PROGRESS
+    resumed = execution.resumes > 0 or goes_on
     return [
         AgentExecutionStarted(
             agent_id=state.agent_id,
@@ -150,7 +150,7 @@ def _begun(state: AgentState, t: Begun) -> Events:
             step_number=execution.step_number,
             time=t.at,
             seq=execution.last_seq + 1,
-            previous_status=execution.resumed_from or state.status,
+            previous_status=state.status if goes_on else execution.resumed_from or state.status,
             status=AgentStatus.IN_PROGRESS,
             step_count=execution.step_count,
             wrap_ups=execution.wrap_ups,
