@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from whyloop.errors import NestingError, ResponseValidationError, ScriptError, WhyloopError
 from whyloop.events import ChunkKind
-from whyloop.loop.attempts import StepWaits, asking
+from whyloop.loop.attempts import asking
 from whyloop.loop.calls import CallPlan, plan_at_once, plan_calls, run_context
 from whyloop.loop.hooks import AroundModel, AskModel, expected
 from whyloop.loop.output import Output, json_start, language_before_call
@@ -56,6 +56,7 @@ async def answer_transitions(run: Run, step: StepInProgress) -> Sequence[AnyTran
 
     They include the results of calls that do not start.
     """
+    token = asking.set((run.world, step))
     try:
         if run.must_list:
             await run.list_tools(step)
@@ -77,22 +78,22 @@ async def answer_transitions(run: Run, step: StepInProgress) -> Sequence[AnyTran
         raise
     except (Exception, SystemExit) as error:
         return (*run.noted(step), failure_transition(run, step, error))
+    finally:
+        asking.reset(token)
     truncated = response.finish_reason.truncates
     plan = plan_at_once(setup, response, truncated=truncated)
     if plan is None:
         step.interruptible = False
         plan = await plan_calls(run, response)
-    transitions: list[AnyTransition] = run.noted(step)
+    noted = run.noted(step)
     failure, shown = None, None
     if step.answer is not None:
         failure, shown = step.answer.failure, step.answer.shown
     elif response.text or response.unsupported or not response.tool_calls:
         failure, shown = await _judge_answer(run, response, truncated=truncated)
     answered = answer_transition(run, response, plan, step, failure=failure, shown=shown, truncated=truncated)
-    transitions.append(answered)
-    for index, result in plan.results.items():
-        transitions.append(CallFinished(answered.at, index=index, result=result))
-    return transitions
+    results = [CallFinished(answered.at, index=index, result=plan.results[index]) for index in plan.results]
+    return [*noted, answered, *results]
 
 
 async def _make_instructions(
@@ -165,17 +166,7 @@ def _ask_through(
 
 
 async def _stream(run: Run, step: StepInProgress, request: ModelRequest) -> ModelResponse:
-    """Read the model's stream to its end, and return the complete response."""
-    waits = StepWaits(run.world, step)
-    token = asking.set(waits)
-    try:
-        return await _read_stream(run, step, request)
-    finally:
-        asking.reset(token)
-        waits.end()
-
-
-async def _read_stream(run: Run, step: StepInProgress, request: ModelRequest) -> ModelResponse:
+    """Read the model's stream to its end and return the complete response."""
     response, thought = None, False
     if step.chunks:  # A hook asked again: chunks of the previous answer are not part of this one.
         step.chunks, step.holds_back, step.sent = [], False, 0
@@ -344,7 +335,7 @@ def answer_transition(
         message=message,
         finish_reason=response.finish_reason,
         usage=response.usage,
-        source=_source(step, response.source),
+        source=_source(step, response.source) if step.attempts or response.source else None,
         seconds=step.lap(run.world.monotonic()),
         started=plan.started,
         questions=plan.questions,
@@ -391,7 +382,7 @@ def _source(step: StepInProgress, source: ModelSource | None = None) -> ModelSou
     Attempts that the model only reports, such as those of a recording, made nobody wait here.
     """
     if step.attempts:
-        return replace(source or ModelSource(), attempts=tuple(step.attempts))
+        return replace(source or ModelSource(), attempts=step.attempts)
     if source is not None and source.attempts:
         attempts = tuple([replace(attempt, waited=0.0) for attempt in source.attempts])
         return replace(source, attempts=attempts)

@@ -27,7 +27,7 @@ class StepInProgress(Struct, gc=False):
     """The rest of the limits, for the model to read with the request."""
     counted: float = 0.0
     """The active seconds of this step that the state has counted."""
-    attempts: list[ModelAttempt] = []
+    attempts: tuple[ModelAttempt, ...] = ()
     """The requests that failed and were repeated, with the waits between them."""
     waited: float = 0.0
     """The seconds of these waits."""
@@ -86,6 +86,7 @@ class StepInProgress(Struct, gc=False):
         seconds, self.lapped_at = float(monotonic - self.lapped_at), monotonic
         if until is not None:
             seconds = max(seconds, (until - self.begun_at).total_seconds() - self.settled_seconds)
-        seconds = max(seconds, 0.0)  # Two models of a hook may have waited at the same time.
+        if self.waited:  # By two models of a hook at the same time, perhaps.
+            seconds = max(seconds, 0.0)
         self.counted += seconds
         return seconds

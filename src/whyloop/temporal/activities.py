@@ -437,5 +437,5 @@ def _part_of(run: Run, step: StepInProgress) -> Part:
         step.sent,
         step.holds_back,
         step.usage,
-        tuple(step.attempts),
+        step.attempts,
     )

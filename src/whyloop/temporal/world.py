@@ -205,7 +205,7 @@ class TemporalWorld:
             step.request = RequestParts(part.request, part.parts)
             step.chunks, step.sent, step.holds_back = [part.text], part.sent, part.holds_back
             step.usage = NO_USAGE if part.usage == NO_USAGE else part.usage
-            step.attempts = list(part.attempts)
+            step.attempts = part.attempts
             step.set_waited(sum([attempt.waited for attempt in part.attempts]))
             raise asyncio.CancelledError
         step.interruptible = False

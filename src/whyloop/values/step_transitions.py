@@ -83,7 +83,8 @@ class Answered(Transition, frozen=True, tag="answered", kw_only=True):
             answered_at=self.at,
             output=self.output,
         )
-        return _spent(state, self.at, self.seconds, step, self.usage, self.envelope_count(), self.source)
+        state = _spent(state, self.at, self.seconds, step, self.usage, self.envelope_count())
+        return state if self.source is None else _backed_off(state, self.source)
 
 
 class ModelFailed(Transition, frozen=True, tag="model_failed", kw_only=True):
@@ -108,7 +109,8 @@ class ModelFailed(Transition, frozen=True, tag="model_failed", kw_only=True):
             request=self.request,
             answered_at=self.at,
         )
-        return _spent(state, self.at, self.seconds, step, self.usage, source=self.source)
+        state = _spent(state, self.at, self.seconds, step, self.usage)
+        return state if self.source is None else _backed_off(state, self.source)
 
 
 class Reopened(Transition, frozen=True, tag="reopened", kw_only=True):
@@ -326,13 +328,9 @@ def _spent(
     step: OpenStep,
     usage: Usage = NO_USAGE,
     numbered: int = 0,
-    source: ModelSource | None = None,
 ) -> AgentState:
     """Return the state with this open step, and the time and tokens counted."""
     execution, info = state.execution, state.state_info
-    backoff = execution.backoff_seconds
-    if source is not None and source.attempts:
-        backoff += source.waited
     total = spent = state.usage + usage
     if execution.usage is not state.usage:  # Not the first query of the session.
         spent = execution.usage + usage
@@ -346,10 +344,18 @@ def _spent(
             updated_at=at,
             usage=spent,
             active_seconds=execution.active_seconds + seconds,
-            backoff_seconds=backoff,
             last_seq=execution.last_seq + numbered,
         ),
     )
+
+
+def _backed_off(state: AgentState, source: ModelSource) -> AgentState:
+    """Return the state with the waits of a model before its answer as backoff."""
+    if not source.attempts:
+        return state
+    execution = state.execution
+    seconds = execution.backoff_seconds + source.waited
+    return replace(state, execution=replace(execution, backoff_seconds=seconds))
 
 
 def _tally(state: AgentState, failed: list[Failure]) -> FailureTally:
