@@ -162,7 +162,7 @@ export interface SentMessage {
   content?: string | { type?: string; text?: string; [field: string]: unknown }[] | null;
   tool_calls?: { id: string; name: string; arguments: unknown }[];
   tool_call_id?: string | null;
-  tool_name?: string | null;
+  tool?: string | null;
   reasoning?: string | null;
 }
 

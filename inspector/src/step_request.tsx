@@ -63,7 +63,7 @@ export function RequestView({
 
 function MessageSent({ message }: { message: SentMessage }) {
   const calls = (message.tool_calls ?? []).map(({ name, arguments: given }) => `→ ${name} ${inOneLine(given)}`);
-  const title = message.tool_name ? `${message.role} · ${message.tool_name}` : message.role;
+  const title = message.tool ? `${message.role} · ${message.tool}` : message.role;
   return <Sent title={title} text={[textOf(message), ...calls].filter(Boolean).join("\n")} />;
 }
 

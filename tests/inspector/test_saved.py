@@ -201,7 +201,7 @@ async def test_the_command_names_the_extra_that_it_needs(
         await store.add(await record([answer()], agent_id="a"))
         monkeypatch.setitem(sys.modules, "whyloop.server.details", None)
         args = argparse.Namespace(ids=["a"], html=str(tmp_path / "a.html"), output=None)
-        with pytest.raises(CommandError, match=r"pip install \"whyloop\[server\]\""):
+        with pytest.raises(CommandError, match=r"pip install \"\.\[server\]\""):
             await export(store, args)
 
 
