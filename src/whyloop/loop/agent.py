@@ -14,13 +14,7 @@ from whyloop.errors import ConfigurationError
 from whyloop.loop.executions import Query, creation, resume_run, start_run
 from whyloop.loop.hooks import Hook, Hooks
 from whyloop.loop.local_world import LocalWorld, SystemClock
-from whyloop.loop.output import Validator, assemble_output, decode_output
-from whyloop.loop.run import Run
-from whyloop.loop.setup import (
-    Handler,
-    Handlers,
-    Setup,
-    WrapUp,
+from whyloop.loop.options import (
     assemble_criteria,
     assemble_handlers,
     assemble_tools,
@@ -32,6 +26,9 @@ from whyloop.loop.setup import (
     refuse_model,
     refuse_options,
 )
+from whyloop.loop.output import Validator, assemble_output, decode_output
+from whyloop.loop.run import Run
+from whyloop.loop.setup import Handler, Handlers, Setup, WrapUp
 from whyloop.loop.stream import RunStream, StartedRun
 from whyloop.loop.world import Clock, Model
 from whyloop.rules.criterion import CriterionLike
