@@ -61,8 +61,8 @@ ERRORS = """
 ApprovalError BroadcastError ConfigurationError ConflictError KeyUsedError LeaseLostError
 ModelError NestingError NoWorkerError NotResumableError OutputError RateLimitError RequestTimeoutError
 ResponseValidationError ScriptError SessionExistsError SessionNotFoundError SessionRunningError
-SnapshotError StoreError StoreUnavailableError ToolDefinitionError ToolExecutionError ToolTimeoutError
-UnfinishedRunError WhyloopError WorkflowOpenError
+SnapshotError StoreConfigurationError StoreError StoreUnavailableError ToolDefinitionError
+ToolExecutionError ToolTimeoutError UnfinishedRunError WhyloopError WorkflowOpenError
 """
 
 

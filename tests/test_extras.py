@@ -16,7 +16,7 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 
 # Each package of an extra, under the name by which it is imported; those that it brings along, too.
 BLOCKED = (
-    *("ag_ui", "aiohttp", "genai_prices", "httpx2", "psycopg", "psycopg_pool", "pydantic", "starlette"),
+    *("ag_ui", "aiohttp", "genai_prices", "httpx2", "psycopg", "pydantic", "starlette"),
     *("temporalio", "uvicorn", "websockets", "xllamacpp"),
 )
 WITHOUT_EXTRAS = f"""

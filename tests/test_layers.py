@@ -66,7 +66,7 @@ EXTERNAL = {
     "wire": {"msgspec"},
     "loop": {"msgspec"},
     "models": {"msgspec", "aiohttp", "genai_prices", "xllamacpp"},
-    "stores": {"msgspec", "psycopg", "psycopg_pool"},
+    "stores": {"msgspec", "psycopg"},
     "sessions": {"msgspec"},
     "broadcasting": {"msgspec", "aiohttp"},
     "server": {"msgspec", "starlette"},

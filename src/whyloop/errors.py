@@ -17,6 +17,7 @@ WhyloopError                     anything below
 │   ├── ConflictError            another writer came first; nothing was overwritten
 │   ├── KeyUsedError             the session already has an append under this key
 │   ├── LeaseLostError           another runner has taken the session over
+│   ├── StoreConfigurationError  a wrong role, database or address (also a ConfigurationError)
 │   └── StoreUnavailableError    locked, full, read-only or missing, or Temporal is away: try again later
 ├── NoWorkerError                no worker of an engine began a request in time; it stays queued
 ├── BroadcastError               envelopes that could not be sent; `retry` says whether to try again
@@ -252,6 +253,10 @@ class LeaseLostError(StoreError):
         """The id of the session."""
         self.owner = owner
         """The name of the runner that has it now."""
+
+
+class StoreConfigurationError(StoreError, ConfigurationError):
+    """The store's role, password, database, host or rights are wrong; no other attempt can succeed."""
 
 
 class StoreUnavailableError(StoreError):

@@ -29,7 +29,7 @@ def server() -> Iterator[LocalServer]:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server, started once; without it the tests say what is missing."""
-    pytest.importorskip("psycopg_pool", reason='these tests need a driver: pip install ".[postgres]"')
+    pytest.importorskip("psycopg", reason='these tests need a driver: pip install ".[postgres]"')
     try:
         postgres = PostgresServer()
     except NoServerError as error:

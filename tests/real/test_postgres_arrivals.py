@@ -13,7 +13,7 @@ from tests.server.streams_support import stage
 from tests.support import seeds
 from whyloop.broadcasting import EventFeed
 
-pytest.importorskip("psycopg_pool", reason='these tests need a driver: pip install ".[postgres]"')
+pytest.importorskip("psycopg", reason='these tests need a driver: pip install ".[postgres]"')
 
 from whyloop.stores.postgres import PostgresStore
 

@@ -16,7 +16,6 @@ from tests.real.postgres import PostgresServer
 from whyloop.stores.records import Chunk
 
 psycopg = pytest.importorskip("psycopg", reason='these tests need a driver: pip install ".[postgres]"')
-pytest.importorskip("psycopg_pool", reason='these tests need a pool: pip install ".[postgres]"')
 
 from whyloop.stores.live import ChunkReceiver  # noqa: E402
 from whyloop.stores.postgres import PostgresStore  # noqa: E402

@@ -24,6 +24,7 @@ from whyloop.errors import (
     LeaseLostError,
     SessionExistsError,
     SessionNotFoundError,
+    StoreConfigurationError,
     StoreError,
     StoreUnavailableError,
 )
@@ -434,7 +435,7 @@ async def test_a_fault_never_shows_the_password(postgres: PostgresServer) -> Non
     async with PostgresStore(
         f"postgresql://postgres:hunter2@127.0.0.1:{postgres.port}/hunter2", timeout=2
     ) as store:
-        with pytest.raises(StoreUnavailableError, match="does not exist") as caught:
+        with pytest.raises(StoreConfigurationError, match="does not exist") as caught:
             await store.read("a")
     assert "hunter2" not in str(caught.value)
 

@@ -20,7 +20,6 @@ from whyloop.values.state import AgentStatus
 from whyloop.wire.journal import Entry
 
 psycopg = pytest.importorskip("psycopg", reason='these tests need a driver: pip install ".[postgres]"')
-pytest.importorskip("psycopg_pool", reason='these tests need a pool: pip install ".[postgres]"')
 
 from whyloop.stores.postgres import PostgresStore  # noqa: E402
 

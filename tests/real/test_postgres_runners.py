@@ -22,7 +22,6 @@ from whyloop.values.state import AgentStatus
 from whyloop.wire.journal import Entry
 
 psycopg = pytest.importorskip("psycopg", reason='these tests need a driver: pip install ".[postgres]"')
-pytest.importorskip("psycopg_pool", reason='these tests need a pool: pip install ".[postgres]"')
 
 from whyloop.stores.postgres import PostgresStore  # noqa: E402
 
@@ -107,7 +106,7 @@ async def test_the_session_of_a_store_that_was_dropped_is_free(postgres: Postgre
         del runner
         gc.collect()
         await acquired(store)
-        await pool.close()
+        pool.close()
 
 
 async def test_a_runner_that_loses_its_connection_takes_its_lock_again(

@@ -16,7 +16,7 @@ from tests.support import echo, scripted
 from whyloop.testing import call
 from whyloop.wire.envelope import NUMBERED
 
-pytest.importorskip("psycopg_pool", reason='these tests need a driver: pip install ".[postgres]"')
+pytest.importorskip("psycopg", reason='these tests need a driver: pip install ".[postgres]"')
 
 from whyloop.stores.postgres import PostgresStore
 

@@ -31,6 +31,7 @@ from whyloop.errors import (
     SessionExistsError,
     SessionNotFoundError,
     SessionRunningError,
+    StoreConfigurationError,
     StoreUnavailableError,
     WorkflowOpenError,
 )
@@ -138,8 +139,9 @@ def problem_of(error: Exception, redaction: Redaction | None = DEFAULT_REDACTION
     """Return the HTTP status of an error, with its type and its sentence."""
     if isinstance(error, HTTPException):
         return error.status_code, Problem(getattr(error, "type", "refused"), str(error.detail))
+    is_of_server = isinstance(error, StoreConfigurationError)  # The client did nothing wrong.
     for kind, (status, word) in _STATUS.items():
-        if isinstance(error, kind):
+        if isinstance(error, kind) and not is_of_server:
             problem = Problem(word, _TEXTS.get(kind) or redacted(str(error), redaction))
             if isinstance(error, ApprovalError):
                 pending = redacted(msgspec.to_builtins(list(error.pending)), redaction)

@@ -19,6 +19,7 @@ from whyloop.errors import (
     SessionExistsError,
     SessionNotFoundError,
     StoreError,
+    StoreUnavailableError,
 )
 from whyloop.events import AgentEvent, AgentStepStarted, StreamChunkReceived
 from whyloop.loop.agent import Agent
@@ -27,7 +28,7 @@ from whyloop.loop.run import Run
 from whyloop.loop.setup import Handler
 from whyloop.loop.stream import RunStream
 from whyloop.stores.listing import summary_of
-from whyloop.stores.live import Heartbeat, Live, SessionJournal, ended, finish, live
+from whyloop.stores.live import Heartbeat, Live, SessionJournal, begin, ended, finish, live
 from whyloop.stores.reading import Reading, read_session
 from whyloop.stores.records import Lease, RequestKey, Summary, checked_id
 from whyloop.stores.store import Store
@@ -311,6 +312,7 @@ class Session(Generic[D_contra, T_co]):
         """Run the agent and record to the journal while this process has the lease."""
         lease = await self._acquire()
         self._journal = journal = None
+        is_away = False
         try:
             here = live(self.store)
             await here.take_turn()
@@ -327,15 +329,16 @@ class Session(Generic[D_contra, T_co]):
                     if self._leaving:
                         self._run_here.leave()
                     return await self._run_here.finish()
+        except StoreUnavailableError:
+            is_away = True
+            raise
         finally:
             self._run_here = None
             if journal is not None and journal.version >= self._reading.version:
                 self._reading = Reading(self._reading.summary, journal.state, journal.version)
             if journal is None or not journal.released:
-                try:
-                    await finish(self._give_back(lease))
-                except StoreError:  # It lapses, or is released before the next run of this object.
-                    self._unreleased = lease
+                # Who has waited for a store that is away does not wait for it once more.
+                await (begin(self._let_go(lease)) if is_away else finish(self._let_go(lease)))
 
     async def _acquire(self) -> Lease:
         """Acquire and return the lease; a cancellation leaves no lease behind."""
@@ -352,6 +355,13 @@ class Session(Generic[D_contra, T_co]):
                 await finish(self.store.release(lease))
             raise cancelled
         return lease
+
+    async def _let_go(self, lease: Lease) -> None:
+        """Release the lease; else it lapses, or is released before the next run of this object."""
+        try:
+            await self._give_back(lease)
+        except StoreError:
+            self._unreleased = lease
 
     async def _give_back(self, lease: Lease) -> None:
         reason = await self.store.release(lease)

@@ -394,7 +394,8 @@ class Heartbeat:
         self._timer.cancel()
         if self._renewing is not None:
             self._renewing.cancel()
-            await asyncio.wait([self._renewing])
+            if not isinstance(error, StoreUnavailableError):  # Which it waits for, too.
+                await asyncio.wait([self._renewing])
         if self._lost is not None:
             if self._runner is not None:
                 self._runner.uncancel()
@@ -539,3 +540,15 @@ async def finish(work: Awaitable[T]) -> T:
     if cancelled is not None:
         raise cancelled
     return result
+
+
+MOMENT_SECONDS = 0.1
+_begun: set[asyncio.Future[None]] = set()
+
+
+async def begin(work: Awaitable[None]) -> None:
+    """Begin work that need not end now; return when it has ended, or after a moment."""
+    future = asyncio.ensure_future(work)
+    _begun.add(future)
+    future.add_done_callback(_begun.discard)
+    await asyncio.wait([future], timeout=MOMENT_SECONDS)

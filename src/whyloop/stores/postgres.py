@@ -274,7 +274,7 @@ class PostgresStore(Store):
         clock: The clock by which leases lapse. Default: that of the server.
         min_connections: The connections that stay open. Default: 1.
         max_connections: The maximum number of connections. Default: 10.
-        timeout: The seconds to wait for a connection, and for the server. Default: 10.
+        timeout: The seconds after which a call that the server did not answer is an error. Default: 10.
     """
 
     def __init__(
@@ -388,6 +388,7 @@ class PostgresStore(Store):
 
     async def acquire(self, agent_id: str, owner: str, seconds: float, *, durable: bool = False) -> Lease:
         check_lease(owner, seconds)
+        deadline = self._connections.deadline()
         given = {
             "owner": written(owner),
             "seconds": float(seconds),
@@ -395,7 +396,7 @@ class PostgresStore(Store):
             "lock": None if durable else await self._own.runner_lock(),
             "mark": randbits(63),
         }
-        acquiring, cancelled = await ended(self._change("acquire", agent_id, given))
+        acquiring, cancelled = await ended(self._change("acquire", agent_id, given, deadline=deadline))
         answer = acquiring.result()
         if cancelled is not None:
             # A durable lease is left to its engine, which acquires it again with its stop request.
@@ -405,9 +406,10 @@ class PostgresStore(Store):
         return Lease(agent_id, owner, answer.token, seconds, answer.identity, answer.version, durable)
 
     async def renew(self, lease: Lease) -> str | None:
+        deadline = self._connections.deadline()
         lock = None if lease.durable else await self._own.runner_lock()
         given = {"token": lease.token, "lock": lock}
-        return (await self._change("renew", lease.agent_id, given)).stop_request
+        return (await self._change("renew", lease.agent_id, given, deadline=deadline)).stop_request
 
     async def release(self, lease: Lease) -> str | None:
         given = {"token": lease.token}
@@ -529,7 +531,7 @@ class PostgresStore(Store):
     async def close(self) -> None:
         await self._appends.close()
         await self._own.close()
-        await self._connections.close()
+        self._connections.close()
 
     def _moment(self) -> datetime | None:
         return self._clock.now() if self._clock else None
@@ -549,12 +551,13 @@ class PostgresStore(Store):
         given: Mapping[str, Any],
         expected: int | None = None,
         key: RequestKey | None = None,
+        deadline: float | None = None,
     ) -> _Answer:
         """Call a function in the database; raise the error that its answer names."""
         given = {"agent_id": checked_id(agent_id), "again": False, "moment": self._moment(), **given}
 
         async def change() -> _Answer:
-            (row,) = await self._connections.fetch(self._sql[function], given)
+            (row,) = await self._connections.fetch(self._sql[function], given, deadline=deadline)
             return _answer(agent_id, row, expected or 0, key)
 
         return await finish(change())
@@ -573,17 +576,28 @@ class Appends:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def append(self, change: bytes, read_answer: Callable[[Row], _Answer]) -> _Answer:
-        """Return the answer to a change, or raise its error; a cancellation does not cut it off."""
+        """Return the answer to a change, or raise an error within the timeout of the store.
+
+        A cancellation does not cut it off.
+        """
         loop = self._connections.claim()
         if self._loop is not loop:
             self._loop, self._waiting, self._senders, self._tasks = loop, [], 0, set()
-        append = _Append(change, read_answer, loop.create_future())
+        append = _Append(change, read_answer, loop.create_future(), self._connections.deadline())
         self._waiting.append(append)
+        too_late = loop.call_at(append.deadline, self._give_up, append)
         # It starts when this round of the event loop is over, with all that was appended in it.
         if self._senders < MOST_BATCHES:
             self._senders += 1
             self._start(self._send_waiting())
-        return await finish(append.answer)
+        try:
+            return await finish(append.answer)
+        finally:
+            too_late.cancel()
+
+    def _give_up(self, append: _Append) -> None:
+        """Fail an append that waited for as long as it may, behind others or for the server."""
+        append.fail(self._connections.fault(TimeoutError()))
 
     async def close(self) -> None:
         """Wait for the appends on their way."""
@@ -598,12 +612,14 @@ class Appends:
     async def _send_waiting(self) -> None:
         try:
             while self._waiting:
+                self._waiting = [each for each in self._waiting if not each.answer.done()]
                 size = count = 0
                 while count < len(self._waiting) and count < LONGEST_BATCH and size < LARGEST_BATCH:
                     size += len(self._waiting[count].change)
                     count += 1
                 batch, self._waiting = self._waiting[:count], self._waiting[count:]
-                await self._deliver(batch, waiting=False)
+                if batch:
+                    await self._deliver(batch, waiting=False)
         except asyncio.CancelledError:
             # The event loop is about to end, and these appends with it.
             for each in self._waiting:
@@ -622,7 +638,8 @@ class Appends:
                 "again": False,
                 "moment": self._clock and self._clock.now(),
             }
-            rows = await self._connections.fetch(self._statement, given)
+            # The last one has the latest deadline; those before it give up by themselves.
+            rows = await self._connections.fetch(self._statement, given, deadline=batch[-1].deadline)
             for each, row in zip(batch, rows, strict=True):
                 if row[0] == "locked":
                     self._start(self._deliver([each], waiting=True))
@@ -647,10 +664,13 @@ class _Append(Struct, frozen=True):
     change: bytes
     read_answer: Callable[[Row], _Answer]
     answer: asyncio.Future[_Answer]
+    deadline: float
 
     def receive(self, row: Row) -> None:
         try:
-            self.answer.set_result(self.read_answer(row))
+            answer = self.read_answer(row)
+            if not self.answer.done():
+                self.answer.set_result(answer)
         except StoreError as error:
             self.fail(error)
 

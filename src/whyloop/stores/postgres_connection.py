@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import math
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from hashlib import blake2b
-from math import ceil
 from pathlib import Path
 from secrets import randbits
 from typing import Any, Self
@@ -15,7 +17,13 @@ from weakref import WeakSet
 
 import msgspec
 
-from whyloop.errors import ConfigurationError, StoreError, StoreUnavailableError, how_to_install
+from whyloop.errors import (
+    ConfigurationError,
+    StoreConfigurationError,
+    StoreError,
+    StoreUnavailableError,
+    how_to_install,
+)
 from whyloop.logger import Logger
 from whyloop.stores.live import ChunkReceiver, Deliver
 from whyloop.stores.records import Chunk
@@ -23,7 +31,7 @@ from whyloop.stores.records import Chunk
 try:
     import psycopg
     from psycopg import AsyncConnection, conninfo, errors
-    from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+    from psycopg.pq import TransactionStatus
 except ImportError as error:
     raise ConfigurationError(
         f"a PostgreSQL store needs a driver: {how_to_install('postgres')} ({error})"
@@ -32,12 +40,22 @@ except ImportError as error:
 
 DriverError = psycopg.Error
 Row = tuple[Any, ...]
-Pool = AsyncConnectionPool[AsyncConnection[Row]]
+MakeConnection = Callable[[], Awaitable["AsyncConnection[Row]"]]
 
 # After the first release, new migrations are added at the end, and none is ever changed.
 MIGRATIONS = {"0001": Path(__file__).with_name("postgres_0001.sql").read_text(encoding="utf-8")}
 # A question to a person that libpq adds, in the middle of our sentence.
 _HINT = " Is the server running on that host and accepting TCP/IP connections?"
+
+# Parts of the timeout: after which the server ends a statement, after which one that the server did not end
+# is given up, and after which the caller gets the error, who still has to tidy up.
+STATEMENT, LAST_CALL, BUDGET = 0.75, 0.9, 0.95
+# A connection that was not used for this long is closed, if there are more than stay open.
+IDLE_SECONDS = 600.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+
+CLOSED = "this store was closed: make a new one"
+_SAFE = "Stored sessions are safe; a change on its way may or may not have arrived. Try again"
 
 # Settings of a connection, independent of the server's defaults: entries are durable on return, each
 # statement sees what was committed before it, and times come in UTC. Every statement here can follow an
@@ -53,28 +71,80 @@ SELECT set_config('statement_timeout', %(milliseconds)s, false),
 """
 
 
-class _Pool(AsyncConnectionPool[AsyncConnection[Row]]):
-    """A pool whose workers end when they are cancelled.
+class _Connection(AsyncConnection[Row]):
+    """A connection that ends with a program that left its store open, without a warning."""
 
-    Those of the library continue if they are cancelled while they connect, and `asyncio.run` then waits
-    forever for a program that left its store open.
+    def __del__(self, *_: object) -> None:
+        if hasattr(self, "pgconn"):
+            self.pgconn.finish()
+
+
+class _Pool:
+    """The connections of one event loop, made when all others are in use.
+
+    It has no task of its own: whoever needs a connection makes it, and receives the error if that fails.
+
+    Args:
+        connect: The function that makes a connection.
+        fewest: The connections that stay open.
+        most: The maximum number of connections.
     """
 
-    @classmethod
-    async def worker(cls, q: Any) -> None:
-        until_cancelled: Any = _UntilCancelled(q)
-        await super().worker(until_cancelled)
+    def __init__(self, connect: MakeConnection, fewest: int, most: int) -> None:
+        self._connect = connect
+        self._fewest = fewest
+        self._free = asyncio.Semaphore(most)
+        self._idle: deque[AsyncConnection[Row]] = deque()
+        self._closing: asyncio.TimerHandle | None = None
+        self._closed = False
 
+    @property
+    def is_full(self) -> bool:
+        """True if all connections are in use."""
+        return self._free.locked()
 
-class _UntilCancelled:
-    def __init__(self, queue: Any) -> None:
-        self._queue = queue
+    def add(self, connection: AsyncConnection[Row]) -> None:
+        """Keep a connection for the first statement."""
+        self._idle.append(connection)
 
-    async def get(self) -> Any:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise asyncio.CancelledError
-        return await self._queue.get()
+    async def take(self) -> AsyncConnection[Row]:
+        """Return a connection, the one that was used last if there is one."""
+        await self._free.acquire()
+        try:
+            if self._closed:
+                raise StoreError(CLOSED)
+            return self._idle.pop() if self._idle else await self._connect()
+        except BaseException:
+            self._free.release()
+            raise
+
+    def give_back(self, connection: AsyncConnection[Row]) -> None:
+        """Keep a connection for the next statement, unless it broke in the middle of one."""
+        is_idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
+        if self._closed or not is_idle:
+            connection.pgconn.finish()
+        else:
+            self._idle.append(connection)
+            if len(self._idle) > self._fewest and self._closing is None:
+                loop = asyncio.get_running_loop()
+                self._closing = loop.call_later(IDLE_SECONDS, self._close_oldest)
+        self._free.release()
+
+    def close(self) -> None:
+        """Close all connections, those in use as soon as they are given back."""
+        self._closed = True
+        if self._closing is not None:
+            self._closing.cancel()
+        self.close_idle()
+
+    def close_idle(self, fewest: int = 0) -> None:
+        """Close the connections that are not in use, the oldest ones first."""
+        while len(self._idle) > fewest:
+            self._idle.popleft().pgconn.finish()
+
+    def _close_oldest(self) -> None:
+        self._closing = None
+        self.close_idle(self._fewest)
 
 
 class Connections:
@@ -86,9 +156,9 @@ class Connections:
     def __init__(self, address: str, schema: str, fewest: int, most: int, timeout: float) -> None:
         self._target = _target(address, timeout)
         self._schema = schema
-        self._fewest, self._most, self._timeout = fewest, most, timeout
+        self._fewest, self._most, self.timeout = fewest, most, timeout
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._pool: Pool | None = None
+        self._pool: _Pool | None = None
         self._opening = asyncio.Lock()
         self._made: WeakSet[AsyncConnection[Row]] = WeakSet()
         self._closed = False
@@ -98,25 +168,35 @@ class Connections:
         """The name of the database."""
         return str(conninfo.conninfo_to_dict(self._target).get("dbname") or "postgresql")
 
+    def deadline(self) -> float:
+        """Return when work that begins now must have ended, by the clock of the event loop."""
+        return asyncio.get_running_loop().time() + BUDGET * self.timeout
+
     async def fetch(
-        self, statement: bytes, parameters: Mapping[str, Any], *, prepare: bool | None = None
+        self,
+        statement: bytes,
+        parameters: Mapping[str, Any],
+        *,
+        prepare: bool | None = None,
+        deadline: float | None = None,
     ) -> list[Row]:
-        """Return the rows of one statement, in its own transaction.
+        """Return the rows of one statement, in its own transaction, or raise an error before the deadline.
 
         If the connection breaks, the statement is sent once more on another one, with `again` set, since
         the first attempt may have arrived.
         """
+        deadline = self.deadline() if deadline is None else deadline
         try:
             pool = self._pool
             if pool is None or self._loop is not asyncio.get_running_loop():
-                pool = await self._open()
+                pool, deadline = await self._open(deadline)
             try:
-                return await self._attempt(pool, statement, parameters, prepare)
+                return await self._attempt(pool, statement, parameters, prepare, deadline)
             except _ConnectionBrokeError:
                 # After a restart of the server every other connection is as dead as this one.
-                await pool.check()
+                pool.close_idle()
             try:
-                return await self._attempt(pool, statement, {**parameters, "again": True}, prepare)
+                return await self._attempt(pool, statement, {**parameters, "again": True}, prepare, deadline)
             except _ConnectionBrokeError as broke:
                 raise (broke.__cause__ or broke) from None
         except (psycopg.Error, TimeoutError) as error:
@@ -124,7 +204,7 @@ class Connections:
 
     async def connect(self) -> AsyncConnection[Row]:
         """Return a connection beside those in the pool."""
-        connection = await AsyncConnection[Row].connect(self._target, autocommit=True)
+        connection = await _Connection.connect(self._target, autocommit=True)
         self._made.add(connection)
         return connection
 
@@ -132,7 +212,7 @@ class Connections:
         """Return the running event loop, to which the store belongs from now on."""
         loop = asyncio.get_running_loop()
         if self._closed:
-            raise StoreError("this store was closed: make a new one")
+            raise StoreError(CLOSED)
         if self._loop is not loop:
             if self._loop is not None and self._loop.is_running():
                 raise StoreError(
@@ -143,21 +223,27 @@ class Connections:
             self._loop, self._pool, self._opening = loop, None, asyncio.Lock()
         return loop
 
-    async def close(self) -> None:
+    def close(self) -> None:
         self._closed = True
         pool, self._pool = self._pool, None
         if pool is not None and self._loop is asyncio.get_running_loop():
-            await pool.close()
+            pool.close()
         self._drop()
 
     async def _attempt(
-        self, pool: Pool, statement: bytes, parameters: Mapping[str, Any], prepare: bool | None
+        self,
+        pool: _Pool,
+        statement: bytes,
+        parameters: Mapping[str, Any],
+        prepare: bool | None,
+        deadline: float,
     ) -> list[Row]:
-        connection = await self._taken(pool)
+        last_call = deadline - (BUDGET - LAST_CALL) * self.timeout
+        connection = await self._taken(pool, last_call)
         try:
             # The server ends a statement that takes too long. If the server hangs, this does: the inner
             # timeout asks it to give up, the outer one does not wait for an answer to that.
-            async with asyncio.timeout(self._timeout + 2), asyncio.timeout(self._timeout + 1):
+            async with asyncio.timeout_at(deadline), asyncio.timeout_at(last_call):
                 cursor = await connection.execute(statement, parameters, prepare=prepare, binary=True)
                 return await cursor.fetchall()
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
@@ -165,55 +251,61 @@ class Connections:
                 raise _ConnectionBrokeError from error
             raise
         finally:
-            await pool.putconn(connection)
+            pool.give_back(connection)
 
-    async def _taken(self, pool: Pool) -> AsyncConnection[Row]:
-        """Return a connection of the pool, unless this task is cancelled.
+    async def _taken(self, pool: _Pool, deadline: float) -> AsyncConnection[Row]:
+        """Return a connection; while the server is away, try to make one until the deadline."""
+        failure, pause = None, FIRST_PAUSE
+        try:
+            async with asyncio.timeout_at(deadline):
+                while True:
+                    try:
+                        return await pool.take()
+                    except psycopg.OperationalError as error:
+                        if misconfigured(error):
+                            raise
+                        failure = error
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, LONGEST_PAUSE)
+        except TimeoutError:
+            why = "all connections of this store are in use" if pool.is_full else "it does not answer"
+            raise _NoConnectionError(why if failure is None else _sentence(failure)) from failure
 
-        If the pool hands one over at the moment of a cancellation, it forgets the cancellation.
+    async def _open(self, deadline: float) -> tuple[_Pool, float]:
+        """Return the pool of this event loop, and the deadline, a later one after a migration.
+
+        The first caller brings the tables up to date, on a connection whose errors say why it fails.
         """
-        task = asyncio.current_task()
-        before = 0 if task is None else task.cancelling()
-        connection = await pool.getconn()
-        if task is not None and task.cancelling() > before:
-            await pool.putconn(connection)
-            raise asyncio.CancelledError
-        return connection
-
-    async def _open(self) -> Pool:
-        """Return the pool of this event loop; the first caller sees to the tables too."""
         self.claim()
-        async with asyncio.timeout(self._timeout):
+        async with asyncio.timeout_at(deadline):
             await self._opening.acquire()
         try:
             self.claim()
             if self._pool is None:
-                await self._prepare()
-                pool = _Pool(
-                    self._target,
-                    kwargs={"autocommit": True},
-                    min_size=self._fewest,
-                    max_size=self._most,
-                    timeout=self._timeout,
-                    reconnect_timeout=self._timeout,
-                    configure=self._configure,
-                    open=False,
-                )
-                await pool.open()
+                async with asyncio.timeout_at(deadline):
+                    connection = await self._connected()
+                    missing = await _missing(connection, self._schema)
+                if missing:  # Which may take longer than any other work.
+                    await _migrate(connection, self._schema)
+                    deadline = self.deadline()
+                self.claim()
+                pool = _Pool(self._connected, self._fewest, self._most)
+                pool.add(connection)
                 self._pool = pool
-            return self._pool
+            return self._pool, deadline
         finally:
             self._opening.release()
 
-    async def _prepare(self) -> None:
-        """Bring the tables up to date, on a connection whose errors say why it fails."""
-        async with await AsyncConnection.connect(self._target, autocommit=True) as connection:
-            await self._configure(connection)
-            await _migrate(connection, self._schema)
-
-    async def _configure(self, connection: AsyncConnection[Row]) -> None:
-        self._made.add(connection)
-        await connection.execute(CONFIGURE, {"milliseconds": str(max(1, ceil(self._timeout * 1000)))})
+    async def _connected(self) -> AsyncConnection[Row]:
+        """Return a new connection with the settings of this store."""
+        connection = await self.connect()
+        limit = max(1, math.ceil(STATEMENT * self.timeout * 1000))
+        try:
+            await connection.execute(CONFIGURE, {"milliseconds": str(limit)})
+        except BaseException:
+            connection.pgconn.finish()
+            raise
+        return connection
 
     def _drop(self) -> None:
         """Close the connections of an event loop that cannot do so any more."""
@@ -230,18 +322,18 @@ class Connections:
         return kind(text.replace(str(parts["password"]), "…") if parts.get("password") else text)
 
     def _explained(self, error: Exception) -> tuple[type[StoreError], str]:
-        text = " ".join(str(error).split()).replace(_HINT, "")
+        text = _sentence(error)
+        advice = misconfigured(error)
+        if advice:
+            return StoreConfigurationError, f"refused the store: {text}. {advice}"
         match error:
-            case PoolClosed():
-                return StoreError, "cannot be used by this store, which was closed: make a new one"
-            case PoolTimeout():
+            case _NoConnectionError():
                 return StoreUnavailableError, (
-                    f"provided no connection within {self._timeout:g} s: it is down, or all {self._most} "
-                    "connections of this store are in use. Stored sessions are safe; try again"
+                    f"provided no connection within {self.timeout:g} s: {text}. {_SAFE}"
                 )
             case errors.QueryCanceled():
                 return StoreUnavailableError, (
-                    f"did not finish within {self._timeout:g} s, and nothing was changed: another program "
+                    f"did not finish within {self.timeout:g} s, and nothing was changed: another program "
                     f"holds a lock on the session, or the server is too busy ({text}). Try again"
                 )
             case errors.ReadOnlySqlTransaction():
@@ -251,8 +343,7 @@ class Connections:
                 )
             case psycopg.OperationalError() | psycopg.InterfaceError() | TimeoutError():
                 return StoreUnavailableError, (
-                    f"cannot be used at the moment: {text or 'it does not answer'}. Stored sessions "
-                    "are safe; a change on its way may or may not have arrived. Try again"
+                    f"cannot be used at the moment: {text or 'it does not answer'}. {_SAFE}"
                 )
         return StoreError, f"refused: {text}"
 
@@ -261,13 +352,74 @@ class _ConnectionBrokeError(Exception):
     """A connection ended in the middle of a statement; its cause says how."""
 
 
-async def _migrate(connection: AsyncConnection[Any], schema: str) -> None:
-    """Bring the tables up to date; any number of processes may do so at once.
+class _NoConnectionError(TimeoutError):
+    """There was no connection in time; its text says why."""
 
-    If nothing is missing, it locks nothing and needs no right to change tables.
-    """
-    if not await _missing(connection, schema):
-        return
+
+def _sentence(error: Exception) -> str:
+    """Return the text of an error on one line, without a question to a person that libpq adds."""
+    return " ".join(str(error).split()).replace(_HINT, "")
+
+
+# What to do about errors that no other attempt can mend: by SQLSTATE, of which the beginning suffices, and by
+# the text of a connection that was refused, for which libpq tells no SQLSTATE.
+_ROLE = "Check the user and the password in the address of the store, and pg_hba.conf on the server"
+_DATABASE = "Create the database, or name another one in the address of the store"
+_RIGHTS = (
+    "Let the role of the store own the schema with all that is in it, or grant it the right to use them; "
+    "to connect and to make the schema, it needs CONNECT and CREATE on the database"
+)
+_TABLES = (
+    "The tables of this store were removed or changed by another program: restore them from a backup; if the "
+    "whole schema is gone, a new store makes it again, empty"
+)
+_ENCODING = "Use a database with the encoding UTF8"
+_HOST = "Correct the host in the address of the store"
+_SETTINGS = "Correct the options in the address of the store"
+_NOT_POSTGRES = "Another service has this port: correct the host and port in the address of the store"
+_TLS = "Correct sslmode and the certificates in the address of the store, or the settings of the server"
+_BY_STATE = {
+    "28": _ROLE,
+    "3D000": _DATABASE,
+    "42501": _RIGHTS,
+    "3F000": _TABLES,
+    "42P01": _TABLES,
+    "42703": _TABLES,
+    "42704": _TABLES,
+    "42883": _TABLES,
+    "22021": _ENCODING,
+    "22P05": _ENCODING,
+}
+_BY_TEXT = {
+    _ROLE: (
+        r"authentication failed|no password supplied|pg_hba\.conf|"
+        r"role \".*\" (does not exist|is not permitted)"
+    ),
+    _DATABASE: r"database \".*\" (does not exist|is not currently accepting)",
+    _RIGHTS: r"permission denied for database",
+    _HOST: r"failed to resolve host (?!.*(temporary failure|\[errno -3\]))",
+    _TLS: r"SSL was required|certificate|SSL error|SSL negotiation|does not support SSL|no encryption",
+    _SETTINGS: (
+        r"unrecognized configuration parameter|invalid (value for parameter|command-line argument|\w+ value)|"
+        r"invalid (integer value|port number)|parameter \".*\" cannot be (changed|set)"
+    ),
+    _NOT_POSTGRES: r"expected (authentication|.*response)|invalid response|unsupported frontend protocol",
+}
+
+
+def misconfigured(error: Exception) -> str | None:
+    """Return what to do about an error that no other attempt can mend; None for any other."""
+    state = getattr(error, "sqlstate", None)
+    if state is not None:
+        return next((advice for known, advice in _BY_STATE.items() if state.startswith(known)), None)
+    if not isinstance(error, psycopg.OperationalError) or isinstance(error, errors.ConnectionTimeout):
+        return None
+    text = _sentence(error)
+    return next((advice for advice, words in _BY_TEXT.items() if re.search(words, text, re.IGNORECASE)), None)
+
+
+async def _migrate(connection: AsyncConnection[Any], schema: str) -> None:
+    """Bring the tables up to date; any number of processes may do so at once."""
     async with connection.transaction():
         await connection.execute(
             "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"whyloop {schema}"]
@@ -316,8 +468,8 @@ def _target(address: str, timeout: float) -> str:
     """Return the address with default settings that it does not have."""
     ours: dict[str, Any] = {
         "application_name": "whyloop",
-        "connect_timeout": max(2, ceil(timeout)),
-        "tcp_user_timeout": max(1, ceil(timeout * 1000)),
+        "connect_timeout": max(2, math.ceil(timeout)),
+        "tcp_user_timeout": max(1, math.ceil(timeout * 1000)),
     }
     try:
         theirs = conninfo.conninfo_to_dict(address)
@@ -349,7 +501,6 @@ PATIENCE_SECONDS = 1.0
 # holds one lock for all of them.
 MOST_LOCKS = 200
 EVERYTHING = 0
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
 
 class OwnConnection:
@@ -391,7 +542,7 @@ class OwnConnection:
             waiting = asyncio.get_running_loop().create_future()
             self._waiting.append(waiting)
             self._wake.set()
-            await asyncio.wait([waiting], timeout=PATIENCE_SECONDS)
+            await asyncio.wait([waiting], timeout=min(PATIENCE_SECONDS, self._connections.timeout / 4))
 
     def refresh(self) -> None:
         """Take the locks that the receivers need now, and release the others."""
@@ -448,18 +599,24 @@ class OwnConnection:
         return self._direct
 
     async def _run(self) -> None:
-        pause = 0.0
+        """Keep the connection; if it cannot be made for long, end until it is needed again."""
+        pause, give_up = 0.0, self._connections.deadline()
         try:
             while self._direct and not self._closing:
                 try:
                     async with await self._connections.connect() as connection:
-                        pause = 0
+                        pause, give_up = 0, math.inf
                         if await self._is_direct(connection):
                             await self._serve(connection)
                 except (DriverError, OSError) as error:
-                    if pause:
+                    give_up = min(give_up, self._connections.deadline())
+                    is_late = asyncio.get_running_loop().time() > give_up and not self.receivers
+                    is_over = misconfigured(error) is not None or is_late
+                    if pause or is_over:
                         fault = self._connections.fault(error)
                         self._report(f"no connection for locks and streaming text: {fault}")
+                    if is_over:
+                        return
                 self._lose()
                 self._wake.clear()
                 self._pausing = pause > 0
