@@ -158,6 +158,8 @@ def _anonymous(history: Any) -> str:
     def cleaned(value: Any) -> Any:
         if isinstance(value, dict):
             hidden = {"identity": "worker", "stackTrace": ""}
+            if value.get("kind") == "TASK_QUEUE_KIND_STICKY":
+                hidden["name"] = "sticky"
             return {key: hidden[key] if key in hidden else cleaned(each) for key, each in value.items()}
         return [cleaned(each) for each in value] if isinstance(value, list) else value
 
@@ -168,6 +170,8 @@ async def record_all() -> None:
     """Record the histories of this version."""
     folder = HISTORIES / VERSION
     folder.mkdir(parents=True, exist_ok=True)
+    for recorded in folder.glob("*.json"):
+        recorded.unlink()
     server = TemporalServer(SHORT_HISTORIES)
     server.start()
     try:

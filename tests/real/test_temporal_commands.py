@@ -30,8 +30,8 @@ from whyloop.cli.terminal import INTERRUPTED, USAGE_ERROR
 from whyloop.errors import StoreError, StoreUnavailableError
 from whyloop.stores import SqliteStore, open_store
 from whyloop.temporal import TemporalRecovery, TemporalSession, WhyloopPlugin, workflow_id
+from whyloop.temporal.display import STATUS
 from whyloop.temporal.recovery import SECONDS_TO_START
-from whyloop.temporal.workflow import STATUS
 from whyloop.testing import FakeClock, ScriptedModel, call
 from whyloop.values.state import AgentState, AgentStatus
 

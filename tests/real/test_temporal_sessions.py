@@ -23,7 +23,7 @@ from whyloop.errors import (
 from whyloop.stores import SqliteStore
 from whyloop.temporal import TemporalSession, WhyloopPlugin, activities, session as sessions
 from whyloop.temporal.connection import signal
-from whyloop.temporal.workflow import RULE
+from whyloop.temporal.display import RULE
 from whyloop.testing import ScriptedModel, call, calls
 from whyloop.tools.tool import ToolContext
 
@@ -98,9 +98,12 @@ async def test_each_call_is_an_activity_with_its_key_and_its_limits(
 
 async def test_timers_are_named_after_what_waits(temporal: TemporalServer, store: SqliteStore) -> None:
     patient: dict[str, Any] = {"error_policy": ErrorPolicy.retry_all(), "backoff": Backoff(base=0.01)}
-    model = ScriptedModel([RateLimitError(), "Hi"])
-    async with fleet(temporal, store, [Agent(model, name="greeter", timeout=300, **patient)]) as here:
-        await (await here.session("greeter", "timers")).send("Hello")
+    model = ScriptedModel([RateLimitError(), call("pay", {"amount": 5})])
+    async with fleet(temporal, store, [Agent(model, [pay], name="cashier", timeout=300, **patient)]) as here:
+        session = await here.session("cashier", "timers")
+        await session.send("Pay 5")
+        await session.request_stop("enough")
+        await session.handle.result()
         (history,) = await here.histories("timers")
     found: dict[str, list[float]] = {}
     for event in history.events:

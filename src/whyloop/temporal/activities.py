@@ -37,8 +37,8 @@ from whyloop.stores.reading import Reading, read_end, read_session, read_version
 from whyloop.stores.records import Lease
 from whyloop.stores.store import Store
 from whyloop.temporal.claims import read_opened, too_large
-from whyloop.temporal.connection import record_open, signal
-from whyloop.temporal.fleet import agent_named, refusal
+from whyloop.temporal.connection import engine_of, record_open, signal
+from whyloop.temporal.fleet import agent_named, refusal, refused
 from whyloop.temporal.payloads import (
     WORKER_SHUTDOWN,
     Answer,
@@ -54,6 +54,7 @@ from whyloop.temporal.payloads import (
     Start,
     Stop,
 )
+from whyloop.temporal.world import outcome_of
 from whyloop.values.failure import ErrorType
 from whyloop.values.messages import ToolResult
 from whyloop.values.step_transitions import AnyTransition
@@ -70,12 +71,6 @@ AnyAgent = Agent[Any, Any]
 T = TypeVar("T")
 
 _log = Logger()
-
-
-def refused(error: Exception) -> ApplicationError:
-    """Return an error as Temporal passes it on: by class name, non-retryable."""
-    text = str(error) if isinstance(error, WhyloopError) else error_text(error)
-    return refusal(text, type(error).__name__)
 
 
 @contextmanager
@@ -138,9 +133,17 @@ class Activities:
             await record_open(activity.client(), self.store, agent_id, workflow)
             if given.acquire:
                 await self._refuse_missing_deps(start)
-                owner = f"temporal:{activity.info().namespace}"
+                key = given.key
+                if key is not None and (used := await self.store.key(agent_id, key.key)) is not None:
+                    raise KeyUsedError(agent_id, key.key, *used)
+                owner = engine_of(activity.client())
                 lease = await self.store.acquire(agent_id, owner, LEASE_SECONDS, durable=True)
-            return await read_opened(self.store, Opened(agent_id, "", given.after, (), lease))
+            try:
+                return await read_opened(self.store, Opened(agent_id, "", given.after, (), lease))
+            except BaseException:
+                if lease is not None:
+                    await self.store.release(lease)
+                raise
 
     @activity.defn(name="whyloop_append")
     async def append(self, given: Appendix) -> str | None:
@@ -256,16 +259,17 @@ class Activities:
 
     async def _append(self, given: Appendix) -> str | None:
         agent_id = given.lease.agent_id
+        storing = self.store.append(
+            agent_id,
+            given.entries,
+            after=given.after,
+            lease=given.lease,
+            summary=given.summary,
+            release=given.release,
+            key=given.key,
+        )
         try:
-            stop = await self.store.append(
-                agent_id,
-                given.entries,
-                after=given.after,
-                lease=given.lease,
-                summary=given.summary,
-                release=given.release,
-                key=given.key,
-            )
+            stop, cancelled = await outcome_of(storing)
         except (ConflictError, LeaseLostError, KeyUsedError) as error:
             stored = await self._count_stored(given)
             if not stored:
@@ -278,6 +282,8 @@ class Activities:
             raise refused(error) from None
         live(self.store).appended(agent_id)
         await self._send_events(given)
+        if cancelled is not None:
+            raise cancelled
         return stop
 
     async def _count_stored(self, given: Appendix) -> int:

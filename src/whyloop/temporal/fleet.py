@@ -7,9 +7,12 @@ from typing import Any
 
 from msgspec import Struct
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.exceptions import ActivityError, ApplicationError, ApplicationErrorCategory
 
+from whyloop.errors import WhyloopError
 from whyloop.loop.agent import Agent
+from whyloop.rules.classification import error_text
+from whyloop.values.text import clean
 
 
 class Fleet(Struct, frozen=True):
@@ -26,6 +29,9 @@ class Fleet(Struct, frozen=True):
 REPLAYS = ("", "")
 """The place of the agents with which a `Replayer` of this process repeats histories."""
 
+LONGEST_TEXT = 10_000
+"""The maximum length of the text of an error, in characters."""
+
 fleets: dict[tuple[str, str], Fleet] = {}
 """The agents of the workers in this process, by namespace and task queue."""
 
@@ -36,7 +42,18 @@ def refusal(
     category: ApplicationErrorCategory = ApplicationErrorCategory.UNSPECIFIED,
 ) -> ApplicationError:
     """Return a final error, named after a class of `whyloop.errors`."""
+    text = clean(text[:LONGEST_TEXT])  # Temporal fails the task of a text that it cannot encode.
     return ApplicationError(text, type=kind, non_retryable=True, category=category)
+
+
+def refused(error: BaseException) -> ApplicationError:
+    """Return an error as Temporal passes it on: by class name, non-retryable."""
+    if isinstance(error, ActivityError) and error.cause is not None:
+        error = error.cause
+    if isinstance(error, ApplicationError):
+        return error
+    text = str(error) if isinstance(error, WhyloopError) else error_text(error)
+    return refusal(text, type(error).__name__)
 
 
 def agent_named(name: str, agents: Mapping[str, Agent[Any, Any]]) -> Agent[Any, Any]:

@@ -15,6 +15,7 @@ from temporalio.converter import (
     EncodingPayloadConverter,
     JSONPlainPayloadConverter,
 )
+from temporalio.exceptions import ApplicationError
 
 from whyloop.errors import ConfigurationError
 from whyloop.stores.records import Lease, RequestKey, Summary
@@ -26,6 +27,7 @@ from whyloop.values.model import ModelAttempt, Usage
 from whyloop.values.state import AgentStatus
 from whyloop.values.step import RequestPart, RequestRecord
 from whyloop.values.step_transitions import AnyTransition, CallFinished
+from whyloop.values.text import clean
 from whyloop.wire.journal import Entry
 
 WORKER_SHUTDOWN = "WorkerShutdown"
@@ -137,6 +139,8 @@ class Open(Struct, frozen=True, omit_defaults=True):
     """The version that the workflow knows."""
     acquire: bool = True
     """False to read only."""
+    key: RequestKey | None = None
+    """The key of the request that needs the lease; a used key is refused."""
 
 
 class Opened(Struct, frozen=True):
@@ -299,7 +303,13 @@ class _Structs(EncodingPayloadConverter):
 
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
         if isinstance(type_hint, type) and issubclass(type_hint, Struct):
-            return msgspec.json.decode(payload.data, type=type_hint)
+            try:
+                return msgspec.json.decode(payload.data, type=type_hint)
+            except msgspec.ValidationError as error:
+                if type_hint is not Start:
+                    raise
+                text = f"invalid input of a workflow: {clean(str(error))}"  # Any other error fails its task.
+                raise ApplicationError(text, type="ConfigurationError", non_retryable=True) from None
         return self._plain.from_payload(payload, type_hint)
 
 

@@ -31,9 +31,10 @@ from whyloop.stores.store import Store
 from whyloop.temporal.activities import Activities, AnyAgent
 from whyloop.temporal.claims import LARGEST_PAYLOAD, StoreDriver
 from whyloop.temporal.connection import connection_error
+from whyloop.temporal.display import SEARCH_ATTRIBUTES
 from whyloop.temporal.fleet import REPLAYS, Fleet, fleets
 from whyloop.temporal.payloads import StructConverter
-from whyloop.temporal.workflow import SEARCH_ATTRIBUTES, AgentWorkflow
+from whyloop.temporal.workflow import AgentWorkflow
 from whyloop.temporal.world import HEARTBEAT_SECONDS
 
 PASSED_THROUGH = ("whyloop", "msgspec")

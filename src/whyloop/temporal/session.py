@@ -23,6 +23,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from whyloop import errors
 from whyloop.errors import (
     ApprovalError,
+    ConfigurationError,
+    KeyUsedError,
     SessionNotFoundError,
     SessionRunningError,
     StoreError,
@@ -36,7 +38,7 @@ from whyloop.stores.live import live
 from whyloop.stores.reading import Reading, entries_after, read_session
 from whyloop.stores.records import RequestKey, Summary, checked_id
 from whyloop.stores.store import Store
-from whyloop.temporal.connection import connection_error, reaching, record_open, signal
+from whyloop.temporal.connection import connection_error, engine_of, reaching, record_open, signal
 from whyloop.temporal.payloads import Accepted, Decision, Resume, Send, Start, workflow_id
 from whyloop.temporal.workflow import AgentWorkflow
 from whyloop.values.continuation import Budget
@@ -195,14 +197,38 @@ class TemporalSession:
 
         If Temporal is unavailable, the stop request is recorded in the store, and a worker passes it on.
         """
+        if not isinstance(reason, str):
+            raise ConfigurationError(f"invalid reason {reason!r}: the reason to stop must be text")
         away = None
         try:
-            if await signal(self.client, self.handle.id, "stop", reason):
+            if await signal(self.client, self.handle.id, "stop", reason) or await self._stop_orphan(reason):
                 return
         except StoreUnavailableError as error:
             away = error
         if not await self.store.request_stop(self.agent_id, reason) and away is not None:
             raise away  # A request may be queued that no worker has begun.
+
+    async def _stop_orphan(self, reason: str) -> bool:
+        """Stop a run whose workflow was terminated, with another workflow, which may take its lease.
+
+        Return False if no such run is left.
+        """
+        summary = (await self.store.read(self.agent_id, limit=0)).summary
+        if summary.runner != engine_of(self.client):
+            return False
+        name = workflow_id(self._task_queue, self.agent_id)
+        await record_open(self.client, self.store, self.agent_id, name)
+        with reaching(self.client):
+            await self.client.start_workflow(
+                AgentWorkflow.run,
+                self._start,
+                id=name,
+                task_queue=self._task_queue,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                start_signal="stop",
+                start_signal_args=[reason],
+            )
+        return True
 
     async def _update(self, update: Any, given: Any) -> Any:
         """Send an update to the workflow of the session, which starts if it does not run."""
@@ -222,7 +248,7 @@ class TemporalSession:
                         update, given, start_workflow_operation=start
                     )
                 except WorkflowUpdateFailedError as error:
-                    await self._raise(error.cause)
+                    await self._raise(error.cause, given.key)
                 except WorkflowUpdateRPCTimeoutOrCancelledError:
                     await _look_at(start)
                     task = asyncio.current_task()
@@ -245,7 +271,7 @@ class TemporalSession:
             except WorkflowFailureError as error:
                 await self._raise(_root(error))
 
-    async def _raise(self, error: BaseException) -> NoReturn:
+    async def _raise(self, error: BaseException, key: RequestKey | None = None) -> NoReturn:
         """Raise the error that a local session would have raised, or that of the workflow."""
         kind = getattr(errors, error.type or "", None) if isinstance(error, ApplicationError) else None
         if kind is SessionNotFoundError:
@@ -257,6 +283,9 @@ class TemporalSession:
         if not (isinstance(kind, type) and issubclass(kind, WhyloopError)):
             raise self._failure(error) from error
         assert isinstance(error, ApplicationError)
+        used = await self.store.key(self.agent_id, key.key) if key and kind is KeyUsedError else None
+        if key is not None and used is not None:
+            raise KeyUsedError(self.agent_id, key.key, *used) from None
         known = kind.__new__(kind)
         Exception.__init__(known, error.message)
         if isinstance(known, ApprovalError):

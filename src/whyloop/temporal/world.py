@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from whyloop.loop.setup import RequestParts, Setup
 from whyloop.loop.step import StepInProgress
 from whyloop.loop.world import Timer
 from whyloop.stores.listing import Counting, summary_of
-from whyloop.stores.live import finish
+from whyloop.stores.live import ended
 from whyloop.stores.records import Lease, RequestKey, Summary
 from whyloop.temporal.payloads import WORKER_SHUTDOWN, Answer, Appendix, Ask, Call, Called
 from whyloop.tools.tool import idempotency_key
@@ -57,28 +57,57 @@ class WorkerLostError(Exception):
     """A worker ended during a model call or a tool call, which may or may not have run."""
 
 
+async def outcome_of(work: Awaitable[T]) -> tuple[T, asyncio.CancelledError | None]:
+    """Return the result of work, and a cancellation that arrived meanwhile.
+
+    The work is not cancelled. Its error is raised instead of a cancellation.
+
+    Args:
+        work: What must not be left with an unknown outcome, such as a write.
+    """
+    future, cancelled = await ended(work)
+    return future.result(), cancelled
+
+
+async def use_store(
+    name: str, given: Struct, kind: type[T] | None = None
+) -> tuple[T, asyncio.CancelledError | None]:
+    """Return the result of an activity that reads from the store or writes to it, like `outcome_of`.
+
+    Args:
+        name: The name of the activity.
+        given: Its input.
+        kind: The type of its result. Default: none.
+    """
+    work: Awaitable[T] = workflow.execute_activity(
+        name, given, result_type=kind, start_to_close_timeout=STORING, retry_policy=UNTIL_STORED
+    )
+    return await outcome_of(work)
+
+
 class Outbox:
-    """The journal of a run inside a workflow.
+    """The journal of a run inside a workflow, with the lease under which it is stored.
 
     A workflow is itself durable, so entries need not be stored at once. The next activity stores them before
     its work, or a separate one does if the run waits, pauses or ends.
     """
 
-    def __init__(self, agent: str, lease: Lease, state: AgentState, version: int) -> None:
-        self.state = state
+    def __init__(self, agent: str, lease: Lease, key: RequestKey | None = None) -> None:
+        self.state = AgentState.before_creation(lease.agent_id)
         """The session with all that was recorded."""
-        self.version = version
+        self.version = 0
         """The version of the session in the store."""
         self.lease = lease
         self.running = 0
         """The number of calls that run."""
         self.stop: str | None = None
         """The reason of a stop request that was found in the store."""
-        self.key: RequestKey | None = None
+        self.key = key
         """The key of the request that caused the next entry."""
         self.waits = False
         """True to store the next entry at once: what comes after it needs the store."""
         self._agent = agent
+        self._is_released = False
         self._entries: list[Entry] = []
         self._summary: Summary | None = None
         self._counting = Counting()
@@ -99,20 +128,30 @@ class Outbox:
             await self.store()
         return self.stop
 
-    async def store(self, *, release: bool = False) -> None:
-        """Store what was recorded; deliver a cancellation only afterwards."""
-        if self._entries or release:
-            given = replace(self.unstored, release=release or self.state.status.has_ended)
-            stop = await finish(
-                workflow.execute_activity(
-                    "whyloop_append",
-                    given,
-                    result_type=str,
-                    start_to_close_timeout=STORING,
-                    retry_policy=UNTIL_STORED,
-                )
-            )
-            self.stored(given, stop)
+    async def store(self) -> None:
+        """Store what was recorded, with the end of the run also the release of the lease."""
+        if self._entries:
+            await self._store(release=self.state.status.has_ended)
+
+    async def release(self) -> None:
+        """Store the rest and release the lease, even if the rest is refused, unless the end did both."""
+        if self._is_released:
+            return
+        try:
+            await self._store(release=True)
+        except ActivityError:
+            if self._entries:  # The next runner continues from what is stored.
+                self._entries.clear()
+                await self._store(release=True)
+            raise
+
+    async def _store(self, *, release: bool) -> None:
+        given = replace(self.unstored, release=release)
+        stop, cancelled = await use_store("whyloop_append", given, str)
+        self.stored(given, stop)
+        self._is_released = self._is_released or release
+        if cancelled is not None:
+            raise cancelled
 
     @property
     def unstored(self) -> Appendix:
