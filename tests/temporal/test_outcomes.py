@@ -18,7 +18,6 @@ from whyloop.errors import StoreError
 from whyloop.stores import MemoryStore
 from whyloop.stores.listing import summary_of
 from whyloop.stores.records import Lease
-from whyloop.temporal import world
 from whyloop.temporal.activities import Activities
 from whyloop.temporal.payloads import Appendix
 from whyloop.temporal.world import Outbox, outcome_of
@@ -50,7 +49,7 @@ class Write:
 
     async def is_cancelled_within(self, work: Any) -> asyncio.Task[Any]:
         """Begin work, cancel it during the write, let the write end; return the work when it has ended."""
-        task = asyncio.ensure_future(work)
+        task: asyncio.Task[Any] = asyncio.ensure_future(work)
         await self.begun.wait()
         for _ in range(3):
             task.cancel()
@@ -83,7 +82,7 @@ def _outbox(write: Write, monkeypatch: pytest.MonkeyPatch) -> Outbox:
         assert name == "whyloop_append"
         return await write()
 
-    monkeypatch.setattr(world.workflow, "execute_activity", execute_activity)
+    monkeypatch.setattr("whyloop.temporal.world.workflow.execute_activity", execute_activity)
     outbox = Outbox("clerk", Lease("s", "temporal:default", 1, 300.0, "i", 1, True))
     outbox.waits = True  # The next entry is stored at once.
     return outbox

@@ -352,8 +352,9 @@ class AgentWorkflow:
         Args:
             seconds: The seconds that the model has waited.
         """
-        is_known = isinstance(seconds, int | float) and 0 <= seconds <= LONGEST_WORK.total_seconds()
-        if self._run is not None and is_known:
+        if not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_WORK.total_seconds():
+            return
+        if self._run is not None:
             self._run.interruptions.model_waits(seconds)
 
     @workflow.signal
