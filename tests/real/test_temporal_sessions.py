@@ -100,20 +100,25 @@ async def test_timers_are_named_after_what_waits(temporal: TemporalServer, store
     patient: dict[str, Any] = {"error_policy": ErrorPolicy.retry_all(), "backoff": Backoff(base=0.01)}
     model = ScriptedModel([RateLimitError(), call("pay", {"amount": 5})])
     async with fleet(temporal, store, [Agent(model, [pay], name="cashier", timeout=300, **patient)]) as here:
-        session = await here.session("cashier", "timers")
-        await session.send("Pay 5")
-        await session.request_stop("enough")
-        await session.handle.result()
-        (history,) = await here.histories("timers")
+        await (await here.session("cashier", "timers")).send("Pay 5")
+        async with asyncio.timeout(30):
+            while len(found := await _timers(here, "timers")) < 3:  # The last one begins after the pause.
+                await asyncio.sleep(0.05)
+    (look,), (retry,) = found.pop("a look at the store"), found.pop("a wait before a retry")
+    assert (look, retry < 1) == (24 * 60 * 60, True)
+    assert set(found) == {""}  # The deadline, which is one of asyncio.
+
+
+async def _timers(here: Fleet, agent_id: str) -> dict[str, list[float]]:
+    """Return the seconds of the timers of a session, by name."""
     found: dict[str, list[float]] = {}
+    (history,) = await here.histories(agent_id)
     for event in history.events:
         if event.HasField("timer_started_event_attributes"):
             name = event.user_metadata.summary.data.decode().strip('"')
             limit = event.timer_started_event_attributes.start_to_fire_timeout
             found.setdefault(name, []).append(limit.ToTimedelta().total_seconds())
-    (look,), (retry,) = found.pop("a look at the store"), found.pop("a wait before a retry")
-    assert (look, retry < 1) == (24 * 60 * 60, True)
-    assert set(found) == {""}  # The deadline, which is one of asyncio.
+    return found
 
 
 async def test_a_worker_of_a_program_defines_the_search_attributes(store: SqliteStore) -> None:
