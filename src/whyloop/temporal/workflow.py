@@ -338,7 +338,12 @@ class AgentWorkflow:
 
     @workflow.signal
     def stop(self, reason: object = None, *_: object) -> None:
-        """End the run: an answer at once, running calls within their grace period."""
+        """End the run: an answer at once, running calls within their grace period.
+
+        Args:
+            reason: Why.
+            *_: Ignored, like anything else that is no reason: a wrong signal must not fail a task.
+        """
         reason = clean(reason) if isinstance(reason, str) and reason else NO_REASON
         if self._run is not None:
             self._run.interruptions.stop_now(reason)
@@ -351,6 +356,7 @@ class AgentWorkflow:
 
         Args:
             seconds: The seconds that the model has waited.
+            *_: Ignored, as by `stop`.
         """
         if not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_WORK.total_seconds():
             return
@@ -359,7 +365,11 @@ class AgentWorkflow:
 
     @workflow.signal
     def wake(self, *_: object) -> None:
-        """Continue the session if it has no runner and could continue."""
+        """Continue the session if it has no runner and could continue.
+
+        Args:
+            *_: Ignored, as by `stop`.
+        """
         # The end of a run may be in the store before the workflow knows it.
         if not self._is_running and not self._is_woken:
             self._is_woken = True
