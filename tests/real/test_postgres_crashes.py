@@ -1,4 +1,4 @@
-"""Processes that die at any moment while they write to a real PostgreSQL."""
+"""Processes that die, freeze or are cancelled at any moment while they write to a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.sessions.test_crashes import KILLS, RACES, SOAK_KILLS, SOAK_RACES, ch
 pytestmark = pytest.mark.slow
 
 
-def test_a_session_that_was_killed_at_any_moment_completes(
+def test_a_session_that_was_killed_or_frozen_at_any_moment_completes(
     postgres: PostgresServer, schema: str, tmp_path: Path
 ) -> None:
     check_kills(lab("random", f"{postgres.address()}#{schema}", tmp_path, KILLS), KILLS)
 
 
 @pytest.mark.soak(suite="crash")
-def test_three_hundred_kills_lose_and_repeat_nothing(
+def test_three_hundred_kills_and_freezes_lose_and_repeat_nothing(
     postgres: PostgresServer, schema: str, tmp_path: Path
 ) -> None:
     check_kills(lab("random", f"{postgres.address()}#{schema}", tmp_path, SOAK_KILLS), SOAK_KILLS)

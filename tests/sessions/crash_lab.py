@@ -1,4 +1,4 @@
-"""Kills processes that run sessions, and looks at what is left of them.
+"""Kills, freezes and cancels processes that run sessions, and looks at what is left of them.
 
 Run as a program, since it forks: `python -m tests.sessions.crash_lab KIND ADDRESS FOLDER TRIALS SEED`
 prints what it found as one JSON document.
@@ -11,31 +11,37 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import sys
 import time
 import traceback
-from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from tests.sessions.crash_agent import PATTERN, STEPS, Ledger, crash_agent
-from whyloop import AgentState, Session
-from whyloop.broadcasting import BroadcastConfig, EventFeed
-from whyloop.errors import SessionRunningError
-from whyloop.events import AgentEvent
-from whyloop.stores import Entry, SqliteStore, Store, Summary
-from whyloop.wire.envelope import NUMBERED, envelope
+from tests.sessions.crash_agent import Ledger, crash_agent
+from tests.sessions.crash_findings import KINDS, Finding, digest, findings
+from tests.sessions.crash_runner import Frozen, Runner, mortal
+from whyloop import Session
+from whyloop.broadcasting import EventFeed
+from whyloop.errors import (
+    ApprovalError,
+    KeyUsedError,
+    LeaseLostError,
+    NotResumableError,
+    SessionRunningError,
+    StoreUnavailableError,
+)
+from whyloop.stores import SqliteStore, Store
 
-# Long enough that no lease lapses here: the next runner finds that the one before it is dead.
-LEASE_SECONDS = 3600.0
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+FROZEN_LEASE = 0.5
+# How processes end, beside success and a failure: another runner has the session, or had it meanwhile; the
+# file is held, as by a process that was frozen in the middle of a transaction.
+RUNNING, OVERTAKEN, HELD = 3, 4, 5
+# Of all that is done to runners: how often one is frozen, or cancelled while another program is in its way.
+FREEZES, DEPLOYS = 0.2, 0.15
 
 
 class Lab:
@@ -43,60 +49,37 @@ class Lab:
         self.address = address
         self.folder = folder
 
-    def store(self) -> Store:
-        if self.address.startswith("postgresql://"):
-            server, _, schema = self.address.partition("#")
+    def store(self, name: str = "", *, busy_seconds: float = 10.0) -> Store:
+        if self.is_postgres:
             from whyloop.stores import PostgresStore
 
+            server, _, schema = self.address.partition("#")
             return PostgresStore(server, schema=schema, max_connections=2)
-        return SqliteStore(self.address)
+        waits = int(digest(name), 16) % 3 == 0  # Every third session waits for the disk.
+        durability = "power" if waits else "process"
+        return SqliteStore(self.address, durability=durability, busy_seconds=busy_seconds)
+
+    @property
+    def is_postgres(self) -> bool:
+        return self.address.startswith("postgresql://")
 
     def ledger(self, name: str) -> Ledger:
         return Ledger(self.folder / f"{name}.txt")
 
-    async def run(self, name: str, kill_at: tuple[str, int] | None = None) -> None:
-        """Continue a session until it is completed, deciding as a person would who looks at the ledger."""
-        store = self.store()
-        if kill_at:
-            mortal(store, *kill_at)
-        async with store:
-            ledger = self.ledger(name)
+    async def run(self, name: str, *, busy_seconds: float = 10.0, **options: Any) -> None:
+        """Run a session to its end."""
+        store = self.store(name, busy_seconds=busy_seconds)
+        await Runner(store, self.ledger(name), name, **options).run()
 
-            def write_sent(event: AgentEvent) -> None:
-                told = envelope(event, BroadcastConfig.standard())
-                if told is not None and told["event"] in NUMBERED:
-                    ledger.write("sent", event.execution_id, event.seq, digest(json.dumps(told)))
-
-            session = await Session.open(
-                store,
-                crash_agent(ledger),
-                name,
-                create=True,
-                lease_seconds=LEASE_SECONDS,
-                handlers=[write_sent],
-            )
-            state = session.state
-            if not state.messages:
-                state = await session.send("go")
-            while state.status != "completed":
-                for call in state.pending_calls:
-                    arguments = call.arguments
-                    assert isinstance(arguments, dict)
-                    ledger.write("asked", arguments["number"])
-                    if ["work", str(arguments["number"])] in ledger.lines():
-                        await session.deny(call.id, "it was carried out")
-                    else:
-                        await session.approve(call.id)
-                crashed = session.state.status == "in_progress" and state.execution.recoveries < 2
-                state = await (session.recover() if crashed else session.resume())
+    async def run_mortal(self, name: str, when: str, number: int) -> None:
+        await Runner(mortal(self.store(name), when, number), self.ledger(name), name).run()
 
     async def follow(self, name: str) -> None:
         """Follow a session from another process until it is completed, and write down what arrives."""
-        heard = self.folder / f"{name}-heard.jsonl"
         async with self.store() as store, EventFeed(store) as feed, asyncio.timeout(120):
             while name not in await store.versions([name]):
                 await asyncio.sleep(0.01)
-            with heard.open("w") as file:
+            with self._heard(name).open("w") as file:
                 async with aclosing(feed.follow(name)) as following:
                     async for items in following:
                         for item in items:
@@ -105,117 +88,71 @@ class Lab:
                                 if '"status":"completed"' in item.body:
                                     return
 
-    async def problems(self, name: str, queries: int = 1) -> list[str]:
-        """Return everything that is wrong with a session that was killed and then brought to its end."""
+    def hold(self, name: str, pause: float, seconds: float) -> None:
+        """Hold what a runner of the session needs to write, after a pause and for some time."""
+        time.sleep(pause)
+        if self.is_postgres:
+            import psycopg
+
+            server, _, schema = self.address.partition("#")
+            with psycopg.connect(server) as connection:
+                question = f'SELECT FROM "{schema}".sessions WHERE agent_id = %s FOR UPDATE'
+                connection.execute(question.encode(), [name])
+                time.sleep(seconds)
+            return
+        other = sqlite3.connect(self.address, isolation_level=None, timeout=5)
+        other.execute("BEGIN IMMEDIATE")
+        time.sleep(seconds)
+        other.close()
+
+    async def findings(self, name: str, queries: int = 1) -> list[Finding]:
+        """Return everything that is wrong with a session that was brought to its end."""
         async with self.store() as store, EventFeed(store) as feed:
-            stored = await store.read(name)
-            state = await store.load(name)
+            summary, state = (await store.read(name)).summary, await store.load(name)
             page = await feed.page(name, limit=10**6)
         told = [item.body for item in page.items if item.is_numbered]
-        return [
-            *_history_problems(state, stored.summary, queries),
-            *self._ledger_problems(name, state),
-            *self._event_problems(name, told),
-        ]
+        return [*findings(state, summary, told, self.ledger(name), self._heard(name), queries=queries)]
 
-    def _event_problems(self, name: str, told: list[str]) -> list[str]:
-        """Compare what is read back with what the runners sent, and with what a follower received."""
-        found: list[str] = []
-        numbers: dict[tuple[str, str], str] = {}
-        last: Counter[str] = Counter()
-        for body in told:
-            data = json.loads(body)
-            execution_id, seq = data["execution_id"], data["seq"]
-            if seq != last[execution_id] + 1:
-                found.append(f"envelope {seq} follows {last[execution_id]}")
-            last[execution_id] = seq
-            numbers[execution_id, str(seq)] = digest(json.dumps(data))
-        sent = [tuple(line[1:]) for line in self.ledger(name).lines() if line[0] == "sent"]
-        if len(set(sent)) != len(sent):
-            found.append("an envelope was sent twice")
-        for execution_id, seq, content in sent:
-            if numbers.get((execution_id, seq)) != content:
-                found.append(f"envelope {seq} was sent and reads differently now")
-        heard = self.folder / f"{name}-heard.jsonl"
-        if heard.exists() and heard.read_text().splitlines() != told:
-            found.append(
-                f"a follower received {len(heard.read_text().splitlines())} of {len(told)} envelopes"
-            )
-        return found
-
-    def _ledger_problems(self, name: str, state: AgentState) -> list[str]:
-        lines = self.ledger(name).lines()
-        found = []
-        done = Counter(line[1] for line in lines if line[0] == "work")
-        found += [f"work {number} was done {times} times" for number, times in done.items() if times != 1]
-        keys: dict[str, set[str]] = {}
-        for line in lines:
-            if line[0] == "safe":
-                keys.setdefault(line[1], set()).add(line[2])
-        found += [f"safe {number} had the keys {used}" for number, used in keys.items() if len(used) != 1]
-        asked = {str(c.arguments["number"]) for m in state.messages for c in m.tool_calls}  # type: ignore[index]
-        if set(done) | set(keys) != asked:
-            found.append(f"done {sorted(set(done) | set(keys))}, asked for {sorted(asked)}")
-        # A process may die between writing a step and telling of it, never the other way round.
-        acknowledged = Counter(int(line[1]) for line in lines if line[0] == "acknowledged")
-        if unknown := acknowledged - Counter(step.number for step in state.steps):
-            found.append(f"the steps {unknown} were acknowledged and are not there")
-        return found
+    def _heard(self, name: str) -> Path:
+        return self.folder / f"{name}-heard.jsonl"
 
 
-def _history_problems(state: AgentState, summary: Summary, queries: int) -> list[str]:
-    found = []
-    if (state.status, summary.status) != ("completed", "completed"):
-        found.append(f"it is {state.status}, listed as {summary.status}")
-    if [step.number for step in state.steps] != [*range(1, STEPS + 2), *[1] * (queries - 1)]:
-        found.append(f"its steps are {[step.number for step in state.steps]}")
-    for index, step in enumerate(state.steps):
-        names = PATTERN[index % len(PATTERN)] if index < STEPS else ()
-        if tuple(run.name for run in step.tool_calls) != names:
-            found.append(f"step {step.number} has the calls {step.tool_calls}")
-        if step.outcome is None or len(step.outcome.evaluations) < 6:
-            found.append(f"step {step.number} has lost its trace")
-        if len(state.messages_of(step)) != 1 + len(names):
-            found.append(f"step {step.number} has the messages {state.messages_of(step)}")
-    calls = [call.id for message in state.messages for call in message.tool_calls]
-    results = [message.tool_call_id for message in state.messages if message.is_tool]
-    if calls != results:
-        found.append(f"calls {calls} have the results {results}")
-    return found
+class Report:
+    """What was done to the runners, and what was found, by kind."""
+
+    def __init__(self) -> None:
+        counts = ("sessions", "kills", "killed", "frozen", "deploys", "asked", "followed", "refused")
+        self.counts = dict.fromkeys(counts, 0)
+        self.findings: list[tuple[str, str, str]] = []
+
+    def count(self, what: str, number: int = 1) -> None:
+        self.counts[what] += number
+
+    def found(self, name: str, kind: str, text: str) -> None:
+        self.findings.append((name, kind, text))
+
+    def to_dict(self) -> dict[str, Any]:
+        kinds = [kind for _, kind, _ in self.findings]
+        found = {kind: kinds.count(kind) for kind in KINDS}
+        return {**self.counts, **found, "problems": [": ".join(each) for each in self.findings]}
 
 
-def digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()[:16]
-
-
-def mortal(store: Store, when: str, number: int) -> None:
-    """Let the process die right before or right after the store's so many-th write."""
-    append, writes = store.append, 0
-
-    async def counted(agent_id: str, entries: Sequence[Entry], **rest: Any) -> str | None:
-        nonlocal writes
-        writes += 1
-        if (when, writes) == ("before", number):
-            die()
-        stop = await append(agent_id, entries, **rest)
-        if (when, writes) == ("after", number):
-            die()
-        return stop
-
-    store.append = counted  # type: ignore[method-assign]
-
-
-def forked(work: Callable[[], Coroutine[Any, Any, object]]) -> int:
+def forked(work: Callable[[], Coroutine[Any, Any, object] | None]) -> int:
     """Start some work in a process of its own; returns its id."""
     child = os.fork()
     if child:
         return child
     code = 1
     try:
-        asyncio.run(work())
+        if (started := work()) is not None:
+            asyncio.run(started)  # type: ignore[arg-type]
         code = 0
     except SessionRunningError:
-        code = 3
+        code = RUNNING
+    except (ApprovalError, KeyUsedError, LeaseLostError, NotResumableError):
+        code = OVERTAKEN
+    except StoreUnavailableError:
+        code = HELD
     except BaseException:
         traceback.print_exc()
     finally:
@@ -227,25 +164,87 @@ def ended(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def killed_at_random(lab: Lab, kills: int, chance: random.Random) -> dict[str, Any]:
-    """Kill running sessions, up to three times each, at moments drawn by lot; then bring them to an end."""
-    whole = [_seconds_of(partial(lab.run, f"undisturbed-{number}")) for number in range(3)]
-    report: dict[str, Any] = {"sessions": 0, "kills": 0, "asked": 0, "followed": 0, "problems": []}
-    while report["kills"] < kills:
-        name = f"session-{report['sessions']}"
-        report["sessions"] += 1
-        # Another process follows every third session, from before it begins to its end.
-        follower = forked(partial(lab.follow, name)) if report["sessions"] % 3 == 0 else None
-        for _ in range(chance.randint(1, 3)):
-            child = forked(partial(lab.run, name))
-            time.sleep(chance.random() * min(whole))
-            os.kill(child, signal.SIGKILL)
-            code = ended(child)
-            report["kills"] += code == -signal.SIGKILL
-            if code not in (0, -signal.SIGKILL):
-                report["problems"].append(f"{name}: a runner ended with {code}")
-        _finish(lab, name, report, follower)
-    return report
+class Trials:
+    """Disturb running sessions, up to three times each, at random moments; then bring them to an end."""
+
+    def __init__(self, lab: Lab, chance: random.Random) -> None:
+        self._lab, self._chance = lab, chance
+        self._report = Report()
+        whole = [_seconds_of(partial(lab.run, f"undisturbed-{number}")) for number in range(3)]
+        self._seconds = min(whole)
+
+    def run(self, kills: int) -> Report:
+        lab, report, chance = self._lab, self._report, self._chance
+        while report.counts["kills"] < kills:
+            name = f"session-{report.counts['sessions']}"
+            report.count("sessions")
+            # Another process follows every third session, from before it begins to its end.
+            follower = forked(partial(lab.follow, name)) if report.counts["sessions"] % 3 == 0 else None
+            for _ in range(chance.randint(1, 3)):
+                drawn = chance.random()
+                if drawn < FREEZES:
+                    self._freeze(name)
+                elif drawn < FREEZES + DEPLOYS:
+                    self._deploy(name)
+                else:
+                    self._kill(name)
+            _finish(lab, name, report, follower)
+        return report
+
+    def _moment(self) -> float:
+        return self._chance.random() * self._seconds
+
+    def _kill(self, name: str) -> None:
+        child = forked(partial(self._lab.run, name))
+        time.sleep(self._moment())
+        os.kill(child, signal.SIGKILL)
+        code = self._ended(name, child, 0, -signal.SIGKILL)
+        self._count("killed", code == -signal.SIGKILL)
+
+    def _freeze(self, name: str) -> None:
+        """Stop a runner until its lease has lapsed and another has the session; wake it then."""
+        its_end, held_open = os.pipe()
+        first = forked(partial(self._lab.run, name, lease_seconds=FROZEN_LEASE))
+        os.close(held_open)
+        time.sleep(self._moment())
+        os.kill(first, signal.SIGSTOP)
+        _, status = os.waitpid(first, os.WUNTRACED)
+        if os.WIFSTOPPED(status):
+            frozen = Frozen(first, its_end)
+            time.sleep(1.2 * FROZEN_LEASE)
+            second = forked(partial(self._lab.run, name, frozen=frozen, busy_seconds=1.0))
+            if self._chance.random() < 0.5:  # Otherwise it is woken for a question, or when all is done.
+                time.sleep(self._moment())
+                frozen.wake()
+            self._ended(name, second, 0, RUNNING, OVERTAKEN, HELD)
+            frozen.wake()
+            self._ended(name, first, 0, RUNNING, OVERTAKEN)
+            self._count("frozen", True)
+        os.close(its_end)
+
+    def _deploy(self, name: str) -> None:
+        """Cancel a runner up to three times while another program holds what it needs."""
+        busy_seconds = self._chance.choice((0.02, 10.0))
+        runner = forked(partial(self._lab.run, name, is_deployed=True, busy_seconds=busy_seconds))
+        holders = []
+        for _ in range(self._chance.randint(1, 3)):
+            holders.append(forked(partial(self._lab.hold, name, self._moment() / 2, self._moment())))
+            time.sleep(self._moment())
+            os.kill(runner, signal.SIGTERM)  # It is not reaped before, so the id is its own.
+            self._report.count("deploys")
+        self._ended(name, runner, 0, -signal.SIGTERM)  # It may not have begun to listen.
+        for holder in holders:
+            self._ended(name, holder, 0)
+
+    def _ended(self, name: str, child: int, *expected: int) -> int:
+        code = ended(child)
+        if code not in expected:
+            self._report.found(name, "lost", f"a process ended with {code}")
+        return code
+
+    def _count(self, what: str, is_so: bool) -> None:
+        self._report.count(what, is_so)
+        self._report.count("kills", is_so)
 
 
 def _seconds_of(work: Callable[[], Coroutine[Any, Any, object]]) -> float:
@@ -254,49 +253,49 @@ def _seconds_of(work: Callable[[], Coroutine[Any, Any, object]]) -> float:
     return time.perf_counter() - started
 
 
-def killed_at_each_boundary(lab: Lab) -> dict[str, Any]:
+def killed_at_each_boundary(lab: Lab) -> Report:
     """Kill a session before and after each of its writes, then bring it to its end."""
-    report: dict[str, Any] = {"kills": 0, "asked": 0, "problems": []}
-    number = 0
+    report, number = Report(), 0
     while True:
         number += 1
         for when in ("before", "after"):
             name = f"{when}-{number}"
-            code = ended(forked(partial(lab.run, name, (when, number))))
+            code = ended(forked(partial(lab.run_mortal, name, when, number)))
             if code == 0:  # There was no such write any more.
                 return report
             if code != -signal.SIGKILL:
-                report["problems"].append(f"{name}: the runner ended with {code}")
-            report["kills"] += 1
+                report.found(name, "lost", f"the runner ended with {code}")
+            report.count("kills")
             _finish(lab, name, report)
 
 
-def _finish(lab: Lab, name: str, report: dict[str, Any], follower: int | None = None) -> None:
+def _finish(lab: Lab, name: str, report: Report, follower: int | None = None) -> None:
     code = ended(forked(partial(lab.run, name)))
     if code != 0:
-        report["problems"].append(f"{name}: it could not be brought to its end ({code})")
+        report.found(name, "lost", f"it could not be brought to its end ({code})")
         return
     if follower is not None:
-        report["followed"] += 1
+        report.count("followed")
         if ended(follower):
-            report["problems"].append(f"{name}: its follower failed")
-    found = asyncio.run(lab.problems(name))
-    report["problems"] += [f"{name}: {problem}" for problem in found]
-    report["asked"] += sum(line[0] == "asked" for line in lab.ledger(name).lines())
+            report.found(name, "lost", "its follower failed")
+    for kind, text in asyncio.run(lab.findings(name)):
+        report.found(name, kind, text)
+    report.count("asked", sum(line[0] == "asked" for line in lab.ledger(name).lines()))
 
 
-def raced(lab: Lab, trials: int) -> dict[str, Any]:
+def raced(lab: Lab, trials: int) -> Report:
     """Let two processes run one session at the same moment."""
-    report: dict[str, Any] = {"trials": trials, "refused": 0, "problems": []}
+    report = Report()
     for trial in range(trials):
         name = f"race-{trial}"
         assert ended(forked(partial(_created, lab, name))) == 0
         codes = [ended(child) for child in [forked(partial(_asked, lab, name)) for _ in range(2)]]
-        report["refused"] += codes.count(3)
-        if 0 not in codes or set(codes) - {0, 3}:
-            report["problems"].append(f"{name}: the two ended with {codes}")
-        found = asyncio.run(lab.problems(name, codes.count(0)))
-        report["problems"] += [f"{name}: {problem}" for problem in found]
+        report.count("sessions")
+        report.count("refused", codes.count(RUNNING))
+        if 0 not in codes or set(codes) - {0, RUNNING}:
+            report.found(name, "lost", f"the two ended with {codes}")
+        for kind, text in asyncio.run(lab.findings(name, codes.count(0))):
+            report.found(name, kind, text)
     return report
 
 
@@ -314,12 +313,12 @@ async def _asked(lab: Lab, name: str) -> None:
 def main(kind: str, address: str, folder: str, trials: str = "0", seed: str = "0") -> None:
     lab = Lab(address, Path(folder))
     if kind == "random":
-        report = killed_at_random(lab, int(trials), random.Random(int(seed)))
+        report = Trials(lab, random.Random(int(seed))).run(int(trials))
     elif kind == "boundaries":
         report = killed_at_each_boundary(lab)
     else:
         report = raced(lab, int(trials))
-    print(json.dumps(report))
+    print(json.dumps(report.to_dict()))
 
 
 if __name__ == "__main__":
