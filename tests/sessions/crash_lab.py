@@ -56,8 +56,9 @@ class Lab:
             server, _, schema = self.address.partition("#")
             return PostgresStore(server, schema=schema, max_connections=2)
         waits = int(digest(name), 16) % 3 == 0  # Every third session waits for the disk.
-        durability = "power" if waits else "process"
-        return SqliteStore(self.address, durability=durability, busy_seconds=busy_seconds)
+        return SqliteStore(
+            self.address, durability="power" if waits else "process", busy_seconds=busy_seconds
+        )
 
     @property
     def is_postgres(self) -> bool:
@@ -145,7 +146,7 @@ def forked(work: Callable[[], Coroutine[Any, Any, object] | None]) -> int:
     code = 1
     try:
         if (started := work()) is not None:
-            asyncio.run(started)  # type: ignore[arg-type]
+            asyncio.run(started)
         code = 0
     except SessionRunningError:
         code = RUNNING
