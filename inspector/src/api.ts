@@ -273,6 +273,7 @@ export interface Survey {
   used: Amounts;
   /** The lowest value that cuts no completed run. */
   recommended: number | null;
+  interval: [number, number] | null;
   rows: { value: number; cut: number; completed: number; beyond: number; saved: Amounts }[];
   cut_below: Record<string, number>;
   problems: number;

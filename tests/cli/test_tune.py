@@ -20,21 +20,21 @@ Capsys = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def six_runs(in_the_shop: None) -> None:
-    for number, looks in enumerate([1, 2, 3, 4]):
+def fifty_runs(in_the_shop: None) -> None:
+    for number, looks in enumerate([1, 2, 3, 4] * 10):
         recorded(f"done-{number}", looks)
-    for number in range(2):
+    for number in range(10):
         recorded(f"stuck-{number}", 40, max_steps=12)
 
 
-@pytest.mark.usefixtures("six_runs")
+@pytest.mark.usefixtures("fifty_runs")
 def test_each_limit_has_a_table_and_a_sentence(capsys: Capsys) -> None:
     code, out, err = run(capsys, "tune", "--limits", "max_steps", "max_cost", "--newer-than", "36500d")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == "6 runs of 6 sessions, 4 completed."
+    assert lines[0] == "50 runs of 50 sessions, 40 completed."
     assert lines[2] == "max_steps"
-    assert [line.split()[:3] for line in lines[4:6]] == [["1", "6", "4"], ["2", "5", "3"]]
+    assert [line.split()[:3] for line in lines[4:6]] == [["1", "50", "40"], ["2", "40", "30"]]
     assert any(line.lstrip().startswith("5 ") and "← recommended" in line for line in lines)
     assert "  max_steps=5 keeps every completed run of the last" in out
     assert "  max_cost: no cost is known, so no value can be judged." in lines
@@ -48,23 +48,23 @@ def test_runs_without_usage_are_counted_and_named_as_left_out(capsys: Capsys) ->
     assert "  The saved tokens are unknown in up to 1 run; the sums leave them out." in out
 
 
-@pytest.mark.usefixtures("six_runs")
+@pytest.mark.usefixtures("fifty_runs")
 def test_for_machines_every_value_is_there(capsys: Capsys) -> None:
     _, out, _ = run(capsys, "tune", "--limits", "max_steps", "--status", "completed", "--json")
     document = json.loads(out)
-    assert (document["runs"], document["completed"]) == (4, 4)
+    assert (document["runs"], document["completed"]) == (40, 40)
     (steps,) = document["limits"]
     assert steps["recommended"] is None
     assert [(each["value"], each["cut"]) for each in steps["values"]] == [
-        (1, 4),
-        (2, 3),
-        (3, 2),
-        (4, 1),
+        (1, 40),
+        (2, 30),
+        (3, 20),
+        (4, 10),
         (5, 0),
     ]
 
 
-@pytest.mark.usefixtures("six_runs")
+@pytest.mark.usefixtures("fifty_runs")
 def test_the_charts_are_written_as_a_page(capsys: Capsys, tmp_path: Path) -> None:
     code, _, err = run(capsys, "tune", "--html", "limits.html")
     assert (code, err) == (0, "Charts are in limits.html\n")
@@ -79,7 +79,7 @@ def test_the_charts_are_written_as_a_page(capsys: Capsys, tmp_path: Path) -> Non
     assert "cannot write" in err
 
 
-@pytest.mark.usefixtures("six_runs")
+@pytest.mark.usefixtures("fifty_runs")
 def test_several_processes_count_the_same(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     _, alone, _ = run(capsys, "tune", "--json", "--processes", "1")
     monkeypatch.setattr(command, "PAGE", 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,12 +11,14 @@ from tests.replay.test_judge import agent, look
 from whyloop import AgentState
 from whyloop.errors import ConfigurationError
 from whyloop.replay import Curve, Survey, curves_of, rules_for, survey, tune
+from whyloop.replay.interval import share_interval
+from whyloop.replay.tuning import LEAST_RUNS
 
 
 async def runs() -> list[AgentState]:
-    """Runs of 2 to 9 steps that complete, and two that a limit stops after 30."""
-    done = [agent(*[look()] * steps, "done") for steps in range(1, 9)]
-    stuck = [agent(*[look()] * 40, max_steps=30) for _ in range(2)]
+    """Four runs each of 2 to 9 steps that complete, and eight that a limit stops after 30."""
+    done = [agent(*[look()] * steps, "done") for steps in range(1, 9) for _ in range(4)]
+    stuck = [agent(*[look()] * 40, max_steps=30) for _ in range(8)]
     return [await each.run("go") for each in (*done, *stuck)]
 
 
@@ -28,12 +31,13 @@ async def test_the_lowest_value_that_keeps_every_completed_run_is_recommended() 
     steps = await curve("max_steps")
     assert steps.recommended == 9
     assert steps.sentence == (
-        "max_steps=9 keeps every completed run and saves 44 % of tokens; it would have cut 2 of 10 runs."
+        "max_steps=9 keeps every completed run and saves 44 % of tokens; it would have cut 8 of 40 runs. "
+        "Of future runs that would complete, it may cut 0.0 % to 11 % (95 % interval)."
     )
     values = [row.rule.limit for row in steps.rows]
     assert values == list(range(1, 31))  # The recorded limit is the first that cuts nothing.
-    assert [row.cut for row in steps.rows[:3]] == [10, 9, 8]
-    assert [row.completed for row in steps.rows[:9]] == [8, 7, 6, 5, 4, 3, 2, 1, 0]
+    assert [row.cut for row in steps.rows[:3]] == [40, 36, 32]
+    assert [row.completed for row in steps.rows[:9]] == [32, 28, 24, 20, 16, 12, 8, 4, 0]
 
 
 async def test_a_share_of_completed_runs_may_be_given_up() -> None:
@@ -60,7 +64,7 @@ async def test_the_knee_is_where_higher_values_keep_few_more_runs() -> None:
 
 
 async def test_without_anything_to_save_the_sentence_says_so() -> None:
-    completed = [await agent(look(), "done").run("go")]
+    completed = [await agent(look(), "done").run("go") for _ in range(LEAST_RUNS)]
     (steps,) = await tune(completed, ["max_steps"])
     assert steps.recommended is None
     assert steps.sentence == "max_steps: no value saves anything without cutting completed runs."
@@ -73,6 +77,48 @@ async def test_without_anything_to_save_the_sentence_says_so() -> None:
     ]
     (nothing,) = await tune([], ["timeout"])
     assert nothing.sentence == "timeout: there are no runs to judge."
+
+
+@pytest.mark.parametrize("count", [1, LEAST_RUNS - 1])
+async def test_a_few_completed_runs_are_not_enough_for_a_recommendation(count: int) -> None:
+    completed = [await agent(look(), "done").run("go") for _ in range(count)]
+    stopped = [await agent(*[look()] * 9, max_steps=8).run("go")]
+    (steps,) = await tune([*completed, *stopped], ["max_steps"])
+    assert (steps.recommended, steps.interval) == (None, None)
+    runs = "1 completed run" if count == 1 else "29 completed runs"
+    assert steps.sentence == f"max_steps: no recommendation from {runs}: it takes at least 30."
+    (steps,) = await tune([*completed, *stopped, *[completed[0]] * 29], ["max_steps"])
+    assert steps.recommended == 2
+
+
+async def test_a_recommendation_has_its_interval() -> None:
+    steps = await curve("max_steps", keep=0.75)
+    assert steps.interval == share_interval(8, 32)
+
+
+@pytest.mark.parametrize(
+    ("count", "total", "low", "high"),
+    [
+        # The exact intervals of tables; with a count of zero, 1 - 0.025 ** (1 / total).
+        (0, 10, 0.0, 0.30850),
+        (1, 10, 0.00253, 0.44502),
+        (5, 10, 0.18709, 0.81291),
+        (10, 10, 0.69150, 1.0),
+        (0, 30, 0.0, 0.11570),
+        (2, 1000, 0.00024, 0.00721),
+    ],
+)
+def test_the_interval_of_a_share_is_the_exact_one(count: int, total: int, low: float, high: float) -> None:
+    assert share_interval(count, total) == pytest.approx((low, high), abs=1e-5)
+
+
+def test_the_interval_contains_the_share_of_the_next_runs_as_often_as_it_says() -> None:
+    """The value is the largest of some random runs: how many of all runs would it cut?"""
+    random, held = Random(7), 0
+    for _ in range(2_000):
+        longest = max(random.random() for _ in range(30))
+        held += 1 - longest <= share_interval(0, 30)[1]
+    assert 0.96 < held / 2_000 < 0.99  # One side of an interval of 95 %.
 
 
 async def test_the_period_is_named_in_the_sentence() -> None:

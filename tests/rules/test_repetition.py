@@ -28,7 +28,7 @@ from whyloop import (
     ToolCallPresenceCheck,
     tool,
 )
-from whyloop.errors import ConfigurationError
+from whyloop.errors import ConfigurationError, ToolDefinitionError
 from whyloop.events import ContinuationEvaluated
 from whyloop.replay import judge
 from whyloop.rules.repetition import _same_arguments
@@ -169,6 +169,45 @@ def test_polling_is_not_a_circle(reply: Reply) -> None:
     state = agent_of(repeat(reply), criteria=[RepeatedCallCheck(except_tools=["search"])]).run_sync("Go")
     assert nudges(state) == []
     assert state.stop_reason is StopReason.STEPS_LIMIT_REACHED
+
+
+def test_a_tool_that_polls_by_its_own_declaration_is_not_a_circle() -> None:
+    @tool(polling=True)
+    def build(number: int) -> str:
+        return "running"
+
+    waiting = call("build", {"number": 7})
+    agent = Agent(ScriptedModel(repeat(waiting)), [build], criteria=[RepeatedCallCheck()], max_steps=15)
+    state = agent.run_sync("Wait for the build")
+    assert (state.stop_reason, nudges(state)) == ("steps_limit", [])
+    restored = AgentState.from_dict(state.to_dict())
+    assert judge(restored, RepeatedCallCheck()).stop_reason == "steps_limit"
+    assert restored.steps[0].tool_calls[0].polling
+
+
+def test_a_wrapped_tool_keeps_that_it_polls() -> None:
+    @tool(polling=True)
+    def build() -> str:
+        return "running"
+
+    assert build.renamed("ci_build").polling
+    assert build.approved(True).polling
+    with pytest.raises(ToolDefinitionError, match="invalid polling 1"):
+        tool(polling=1)(search)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7])
+@pytest.mark.parametrize("window", [8, 12])
+def test_a_nudge_says_what_will_happen(size: int, window: int) -> None:
+    """In every circle: if the nudge says that the run ends, it does, and otherwise it never does."""
+    circle = [call("search", {"query": str(n)}) for n in range(size)]
+    guard = RepeatedCallCheck(window=window)
+    state = agent_of(cycle(circle), criteria=[guard], max_steps=60).run_sync("Go")
+    told = {message.text.split(". ")[-1] for message in state.messages if message.is_developer}
+    if state.stop_reason == "guard":
+        assert told == {"The run ends if this continues."}
+    else:
+        assert (state.stop_reason, told) == ("steps_limit", {"You will be told again if this continues."})
 
 
 def test_a_new_call_between_repeats_ends_the_streak() -> None:

@@ -100,7 +100,7 @@ def make_state() -> tuple[AgentState, list[Any]]:
         completed_at=at(2),
         first_message=1,
         message_count=2,
-        tool_calls=(ToolRun("c", "echo", False, "no", 2, (approval,), at(1), ("Cap",)),),
+        tool_calls=(ToolRun("c", "echo", False, "no", 2, (approval,), at(1), ("Cap",), polling=True),),
         finish_reason=FinishReason.OTHER,
         usage=usage,
         duration_ms=7,
@@ -124,7 +124,14 @@ def make_state() -> tuple[AgentState, list[Any]]:
     feedback = replace(Message.developer("again"), source=("Guard",))
     # One call is done; the other waits. Neither could be both, so each field is in one of them.
     done = OpenCall(
-        True, None, True, (approval,), {"a": 2}, ToolResult("x", "no", failure, ("Cap",), "[n]"), 7, at(2)
+        True,
+        None,
+        True,
+        (approval,),
+        {"a": 2},
+        ToolResult("x", "no", failure, ("Cap",), "[n]", polling=True),
+        7,
+        at(2),
     )
     open_step = OpenStep(
         number=2,

@@ -140,6 +140,7 @@ def _document(found: Survey, curves: Sequence[Curve]) -> dict[str, Any]:
                 "name": curve.name,
                 "knee": curve.knee,
                 "recommended": curve.recommended,
+                "interval": curve.interval,
                 "sentence": curve.sentence,
                 "values": [_row_document(row) for row in curve.rows],
             }

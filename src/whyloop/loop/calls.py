@@ -265,6 +265,9 @@ async def run_call(setup: Setup, state: AgentState, index: int, deadline: dateti
         result = await _run_through(setup, call, context, setup.hooks.around_tool)()
     else:
         result = await run_tool(setup, call, context)
+    tool = setup.tools.get(call.name, _NO_TOOL)[0]
+    if tool is not None and tool.polling:
+        result = replace(result, polling=True)
     edited = opened.calls[index].arguments
     if edited is not None:
         edits = [each.by for each in opened.calls[index].approvals if each.arguments is not None]

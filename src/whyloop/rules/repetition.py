@@ -32,6 +32,8 @@ class _Call(NamedTuple):
     result: int | None
     """The number of the result, the same for equal results in the window. None without a result."""
     failed: bool
+    polling: bool = False
+    """True if its tool is meant to be called repeatedly."""
 
 
 class _Repeat(NamedTuple):
@@ -56,8 +58,8 @@ class RepeatedCallCheck(Criterion):
         window: How many steps back a repeat is looked for.
         nudge_times: How often a step must occur within the window, itself included, to count as a repeat.
         stop_times: The same for the stop.
-        except_tools: The tools that are meant to be repeated, such as one that polls. A step that calls one
-            of them is not a repeat.
+        except_tools: The tools that are meant to be repeated. A step that calls one of them is not a repeat,
+            and neither is one that calls a tool with `@tool(polling=True)`.
     """
 
     def __init__(
@@ -101,7 +103,24 @@ class RepeatedCallCheck(Criterion):
             return _NO_REPEATS
         stops = self._has_streak(taken, _STOP_STREAK, self.stop_times) and _were_nudged(steps)
         repeat = self._repeat_of(taken, len(taken) - 1)
-        return self._evaluation(_text_of(repeat), repeat.times, self.stop_times, stops=stops)
+        ends = stops or self._would_stop(taken)
+        return self._evaluation(_text_of(repeat), repeat.times, self.stop_times, stops=stops, ends=ends)
+
+    def _would_stop(self, taken: Sequence[Sequence[_Call]]) -> bool:
+        """Return whether the run would ever stop if its last steps were repeated for ever.
+
+        In a window of eight steps, no step of a circle of four is taken three times.
+        """
+        steps, gaps = list(taken), [1]
+        for call in taken[-1]:
+            before = enumerate(reversed(taken[:-1]), 1)
+            gaps.append(next((back for back, calls in before if _has_call(calls, call)), 1))
+        circle = steps[-max(gaps) :]
+        for number in range(self.window * _STOP_STREAK):
+            steps.append(circle[number % len(circle)])
+            if self._has_streak(steps, _STOP_STREAK, self.stop_times):
+                return True
+        return False
 
     def _explain_replies(
         self, taken: Sequence[Sequence[_Call]], steps: Sequence[Step]
@@ -132,23 +151,24 @@ class RepeatedCallCheck(Criterion):
         window = taken[max(0, index - self.window + 1) : index]
         repeats = []
         for call in taken[index]:
-            if call.asked.name in self.except_tools:
+            if call.polling or call.asked.name in self.except_tools:
                 return _Repeat(0, call)
             before = [calls for calls in window if _has_call(calls, call)]
             repeats.append(_Repeat(len(before) + 1, call))
         return min(repeats, key=lambda repeat: repeat.times, default=_NOT_A_CALL)
 
     def _evaluation(
-        self, text: str, times: int, limit: int, *, stops: bool, reply: bool = False
+        self, text: str, times: int, limit: int, *, stops: bool, reply: bool = False, ends: bool = True
     ) -> ContinuationEvaluation:
         context = {"times": times, "limit": limit, "window": self.window}
         if stops:
             reason = f"{text}, and a nudge did not help"
             guard = StopReason.GUARD_FORBADE
             return ContinuationEvaluation(_NAME, _FORBID, reason, context, guard, exhausted=reply)
+        what_follows = "The run ends" if ends else "You will be told again"
         feedback = (
             f"{text}. Repeating it brings nothing new: try something else, or answer with what you know. "
-            "The run ends if this continues."
+            f"{what_follows} if this continues."
         )
         return ContinuationEvaluation(_NAME, _ALLOW, f"{text}: nudged", context, feedback=feedback)
 
@@ -190,7 +210,9 @@ def _calls_of(
         number = None
         if index < len(results) and results[index].tool_call_id == call.id:
             number = numbers.setdefault(results[index].content, len(numbers))
-        calls.append(_Call(call, number, index < len(runs) and not runs[index].success))
+        run = runs[index] if index < len(runs) else None
+        is_polling = run is not None and run.polling
+        calls.append(_Call(call, number, run is not None and not run.success, is_polling))
     return calls
 
 

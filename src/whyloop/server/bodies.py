@@ -329,7 +329,14 @@ class SurveyView(Struct, frozen=True):
     completed: int
     used: Annotated[Mapping[str, Any], Meta(description="What all runs used, as far as it is known.")]
     rows: Annotated[list[SurveyRow], Meta(description="At most 50, lowest value first.")]
-    recommended: Annotated[float | None, Meta(description="The lowest value that cuts no completed run.")]
+    recommended: Annotated[
+        float | None,
+        Meta(description="The lowest value that cuts no completed run; null with fewer than 30 of them."),
+    ]
+    interval: Annotated[
+        tuple[float, float] | None,
+        Meta(description="The share of future completed runs that it would cut: a 95 % interval."),
+    ]
     cut_below: Annotated[
         Mapping[str, float], Meta(description="By session: every value of `rows` below this one cuts it.")
     ]

@@ -284,6 +284,7 @@ async def survey_view(store: Store, pages: AsyncIterable[Sequence[Summary]], lim
         used=survey.used.to_dict(),
         rows=[_row(row) for row in _thinned(curve.rows)],
         recommended=curve.recommended,
+        interval=curve.interval,
         cut_below=cut_below,
         problems=survey.problem_count,
     )

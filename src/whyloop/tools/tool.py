@@ -100,6 +100,8 @@ class ToolOptions(TypedDict, total=False):
     """Whether a person is asked before a call: always, never, or by its arguments and context."""
     idempotent: bool
     """Whether a call may be made again, with the same idempotency key, if its outcome is unknown."""
+    polling: bool
+    """Whether the tool is meant to be called repeatedly until something has happened."""
 
 
 class ToolDefinition:
@@ -117,6 +119,9 @@ class ToolDefinition:
             returns whether. Default: False.
         idempotent: True if two calls with the same key have the same effect as one, so that an interrupted
             call is repeated without asking a person. Default: False.
+        polling: True if the tool is meant to be called repeatedly, with the same arguments and perhaps the
+            same result, such as one that asks for the status of a build: no call of it is a repeat for
+            `RepeatedCallCheck`. Default: False.
     """
 
     def __init__(
@@ -129,6 +134,7 @@ class ToolDefinition:
         max_result_chars: int | None = DEFAULT_MAX_RESULT_CHARS,
         needs_approval: NeedsApproval = False,
         idempotent: bool = False,
+        polling: bool = False,
     ) -> None:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ToolDefinitionError(
@@ -141,8 +147,9 @@ class ToolDefinition:
                 )
         if not isinstance(needs_approval, bool):
             _refuse_approval(name, needs_approval)
-        if not isinstance(idempotent, bool):
-            raise ToolDefinitionError(f"tool {name!r}: invalid idempotent {idempotent!r}: use True or False")
+        for option, choice in (("idempotent", idempotent), ("polling", polling)):
+            if not isinstance(choice, bool):
+                raise ToolDefinitionError(f"tool {name!r}: invalid {option} {choice!r}: use True or False")
         if not isinstance(parameters, Mapping) or parameters.get("type") != "object":
             raise ToolDefinitionError(
                 f"tool {name!r}: its parameters are not the JSON schema of an object: "
@@ -158,6 +165,8 @@ class ToolDefinition:
         """Whether a person is asked before a call runs."""
         self.idempotent = idempotent
         """True if an interrupted call may be repeated with the same key."""
+        self.polling = polling
+        """True if the tool is meant to be called repeatedly."""
         self.max_result_chars = max_result_chars
         """The length at which the text of a result is cut; None for no limit."""
         self.arguments: Arguments | SchemaArguments = SchemaArguments(parameters)
@@ -203,6 +212,7 @@ class ToolDefinition:
             max_result_chars=self.max_result_chars,
             needs_approval=needs_approval,
             idempotent=self.idempotent,
+            polling=self.polling,
         )
         changed.arguments = self.arguments
         return changed
@@ -220,7 +230,8 @@ class Tool(ToolDefinition, Generic[P, R_co]):
         name: The name for the model. Default: that of the function.
         description: The purpose of the tool, for the model. Default: the docstring of the function.
         scope: Names that annotations of the function use and its module does not have. Default: none.
-        **options: `timeout`, `max_result_chars`, `needs_approval` and `idempotent`, as in `ToolDefinition`.
+        **options: `timeout`, `max_result_chars`, `needs_approval`, `idempotent` and `polling`, as in
+            `ToolDefinition`.
     """
 
     def __init__(
@@ -290,8 +301,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
 
     Args:
         function: The function, plain or async, if the decorator is used without parentheses.
-        **options: `name`, `description`, `timeout`, `max_result_chars`, `needs_approval` and `idempotent`, as
-            in `Tool`.
+        **options: `name`, `description`, `timeout`, `max_result_chars`, `needs_approval`, `idempotent` and
+            `polling`, as in `Tool`.
     """
     # Types that are written as strings may use names that only the caller's function knows.
     scope = sys._getframe(1).f_locals

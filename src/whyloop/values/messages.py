@@ -276,3 +276,5 @@ class ToolResult(Struct, frozen=True, gc=False, omit_defaults=True):
     """The hooks that made or replaced the result."""
     note: str = ""
     """A note only for the model, in front of the content: the arguments that a person chose."""
+    polling: bool = False
+    """True if the tool is meant to be called repeatedly."""

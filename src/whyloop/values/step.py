@@ -116,6 +116,8 @@ class ToolRun(Struct, frozen=True, gc=False, omit_defaults=True):
     """When the call started; None if it never did."""
     changed_by: tuple[str, ...] = ()
     """The hooks that made or replaced its result."""
+    polling: bool = False
+    """True if the tool is meant to be called repeatedly."""
 
 
 class Step(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -257,6 +259,7 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
             self.approvals,
             self.started_at,
             result.changed_by,
+            polling=result.polling,
         )
 
     @property
