@@ -92,14 +92,20 @@ class Runner:
             self._work.cancel()
 
     async def _opened(self) -> Session:
-        return await Session.open(
-            self._store,
-            crash_agent(self._ledger),
-            self._name,
-            create=True,
-            lease_seconds=self._lease_seconds,
-            handlers=[self._write_sent],
-        )
+        while True:
+            try:
+                return await Session.open(
+                    self._store,
+                    crash_agent(self._ledger),
+                    self._name,
+                    create=True,
+                    lease_seconds=self._lease_seconds,
+                    handlers=[self._write_sent],
+                )
+            except StoreUnavailableError:
+                if not self._is_deployed:
+                    raise
+                await asyncio.sleep(0.01)
 
     def _write_sent(self, event: AgentEvent) -> None:
         told = envelope(event, BroadcastConfig.standard())

@@ -503,3 +503,30 @@ async def test_a_session_that_cannot_continue_is_reported_once_and_rests(
     await recovery.look()
     await recovery.finish()
     assert caplog.text.count("could not be continued") == 2
+
+
+async def test_no_run_goes_on_when_a_recovery_is_cancelled(stores: tuple[Any, Any]) -> None:
+    first, second = stores
+    begun = asyncio.Event()
+
+    @tool(idempotent=True)
+    async def wait() -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    Mortal(first, 1)
+    session = await Session.open(first, scripted(call("wait"), tools=[wait], name="waiter"), "a", create=True)
+    with pytest.raises(StoreUnavailableError):
+        await session.send("go")
+    await first.close()
+    others = asyncio.all_tasks()
+    agent = scripted(call("wait"), tools=[wait], name="waiter")
+    recovering = asyncio.create_task(Recovery(second, {"waiter": agent}, at_once=2).run_once())
+    await begun.wait()
+    recovering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await recovering
+    left = {task.get_name() for task in asyncio.all_tasks() - others}
+    assert left <= {"whyloop live"}
+    assert (await second.load("a")).stop_reason == "user_requested"

@@ -118,11 +118,15 @@ class Recovery:
     async def run_once(self) -> list[str]:
         """Continue each session that can continue now once; return their ids after all runs."""
         tried: set[str] = set()
-        await self._start(tried)
-        while self._runs:
-            tried |= self._runs.keys()
-            await asyncio.wait(list(self._runs.values()), return_when=asyncio.FIRST_COMPLETED)
-            await self._start(tried | self._failed.keys())
+        try:
+            await self._start(tried)
+            while self._runs:
+                tried |= self._runs.keys()
+                await asyncio.wait(list(self._runs.values()), return_when=asyncio.FIRST_COMPLETED)
+                await self._start(tried | self._failed.keys())
+        finally:
+            if self._runs:  # It was cancelled, or the store failed: no run goes on without a caller.
+                await self.close(0)
         return self._continued
 
     async def _start(self, others: Collection[str]) -> None:

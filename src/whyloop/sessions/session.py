@@ -105,7 +105,6 @@ class Session(Generic[D_contra, T_co]):
         self._reading = reading
         self._journal: SessionJournal | None = None
         self._run_here: Run | None = None
-        self._unreleased: Lease | None = None
         self._leaving = False
 
     @classmethod
@@ -342,9 +341,9 @@ class Session(Generic[D_contra, T_co]):
 
     async def _acquire(self) -> Lease:
         """Acquire and return the lease; a cancellation leaves no lease behind."""
-        if self._unreleased is not None:
-            await self._give_back(self._unreleased)
-            self._unreleased = None
+        unreleased = live(self.store).unreleased.pop(self.agent_id, None)
+        if unreleased is not None:
+            await self._let_go(unreleased)
         work = self.store.acquire(self.agent_id, self.owner, self._lease_seconds)
         if self.store.inline:
             return await work
@@ -357,11 +356,11 @@ class Session(Generic[D_contra, T_co]):
         return lease
 
     async def _let_go(self, lease: Lease) -> None:
-        """Release the lease; else it lapses, or is released before the next run of this object."""
+        """Release the lease; else it lapses, or is released before the next run in this process."""
         try:
             await self._give_back(lease)
         except StoreError:
-            self._unreleased = lease
+            live(self.store).unreleased[self.agent_id] = lease
 
     async def _give_back(self, lease: Lease) -> None:
         reason = await self.store.release(lease)

@@ -112,6 +112,8 @@ class Live:
     def __init__(self, store: Store) -> None:
         # A store without other references is garbage, and its leases are void.
         self._store = ref(store)
+        self.unreleased: dict[str, Lease] = {}
+        """The leases of sessions that could not be released, because the store failed at that moment."""
         self._runs: dict[int, tuple[Lease, OnStop]] = {}
         self._watchers: dict[str, set[Watcher]] = {}
         self._outgoing: list[Chunk] = []
