@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -90,16 +90,16 @@ async def test_an_append_of_unknown_outcome_is_not_announced(
     async with PostgresStore(postgres.address(), schema=schema) as store:
         attempt, broken = store._connections._attempt, list[bool]()
 
-        async def cut(pool: Any, statement: bytes, parameters: Mapping[str, Any], prepare: Any) -> list[Any]:
+        async def cut(pool: Any, statement: bytes, *rest: Any) -> list[Any]:
             if b".append(" in statement and len(broken) < 2:
                 broken.append(True)
                 if arrives:
-                    await attempt(pool, statement, parameters, prepare)
+                    await attempt(pool, statement, *rest)
                 raise _ConnectionBrokeError from psycopg.OperationalError("the connection is gone")
-            return await attempt(pool, statement, parameters, prepare)
+            return await attempt(pool, statement, *rest)
 
         async def begin_to_cut(agent_id: str) -> None:
-            store._connections._attempt = cut  # type: ignore[method-assign]
+            store._connections._attempt = cut  # type: ignore[method-assign, assignment]
 
         before_append(store, number, begin_to_cut)
         told = Told()
