@@ -57,8 +57,10 @@ async def test_a_follower_that_returns_while_news_is_read_gets_it_once(
     async with EventFeed(store) as feed, aclosing(feed.follow("a")) as first:
         assert places(list(await anext(first))) == [("e1", 1, True)]
         monkeypatch.setattr(live(store), "catch_up", catch_up)
+        waiting = asyncio.ensure_future(anext(first))
+        await asyncio.sleep(0)
         await recorder.record("chunk", "step")
-        await reading.wait()
+        await asyncio.wait_for(reading.wait(), 10)
         returning = asyncio.create_task(heard(feed, Cursor("e1", 1), Cursor("e1", 3)))
         await until(lambda: next(iter(feed._channels.values())).followers == 2)
         for _ in range(20):
@@ -66,6 +68,7 @@ async def test_a_follower_that_returns_while_news_is_read_gets_it_once(
         go_on.set()
         await recorder.record("step")
         found = await returning
+        await waiting
     assert [place for place in places(found) if place[2]] == [("e1", 2, True), ("e1", 3, True)]
 
 

@@ -19,8 +19,11 @@ from whyloop.errors import ConfigurationError, SessionNotFoundError
 from whyloop.events import AgentEvent
 from whyloop.stores import MemoryStore, Store
 from whyloop.stores.live import live
+from whyloop.stores.turns import LateTurns
 from whyloop.testing import call, calls
 from whyloop.wire.envelope import envelope
+
+EVENTS_A_STEP = 6  # With those that have no envelope.
 
 
 @tool
@@ -192,6 +195,44 @@ async def test_a_follower_that_is_too_slow_misses_nothing(stores: tuple[Store, S
     async with asyncio.timeout(10):
         await following
     assert numbers(found) == list(range(1, session.state.execution.last_seq + 1))
+
+
+async def test_followers_that_fell_behind_take_nothing_from_the_others(
+    stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered = 0
+
+    def count(event: AgentEvent, config: BroadcastConfig) -> dict[str, Any] | None:
+        nonlocal rendered
+        rendered += 1
+        return envelope(event, config)
+
+    monkeypatch.setattr("whyloop.broadcasting.feed.envelope", count)
+    never = asyncio.Event()
+
+    async def wait(self: LateTurns) -> None:
+        await never.wait()
+
+    monkeypatch.setattr(LateTurns, "take", wait)  # As on a machine that has no time for them.
+    session = await Session.open(stores[0], agent_with(*[call("echo")] * 200, "done"))
+    feed = EventFeed(stores[0], recent=50)
+
+    async def slowly() -> None:
+        async with aclosing(feed.follow(session.agent_id)) as following:
+            async for _ in following:
+                for _ in range(200):
+                    await asyncio.sleep(0)
+
+    slow = [asyncio.create_task(slowly()) for _ in range(10)]
+    reading = asyncio.create_task(collected(feed, session.agent_id))
+    await asyncio.sleep(0)
+    await session.send("go")
+    found = await reading
+    for task in slow:
+        task.cancel()
+    await asyncio.gather(*slow, return_exceptions=True)
+    assert numbers(found) == list(range(1, session.state.execution.last_seq + 1))
+    assert rendered < 2 * 200 * EVENTS_A_STEP
 
 
 async def test_many_followers_from_different_places_receive_the_same(stores: tuple[Store, Store]) -> None:

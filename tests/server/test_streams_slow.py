@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import websockets
 from benchmarks.subscribers import SUBSCRIBERS, measure
 
-from tests.server.streams_clients import LIVE
+from tests.server.streams_clients import LIVE, events_url
 from tests.server.streams_support import Stage, stage
 from tests.support import echo, scripted
 from whyloop.stores import SqliteStore
@@ -60,6 +62,22 @@ async def test_envelopes_for_a_client_that_does_not_read_are_not_kept_in_memory(
     assert [[each["execution_id"] for each in run] for run in heard] == [
         [f"x{number}"] * len(A_RUN) for number in range(120)
     ]
+
+
+async def test_a_client_that_closes_without_reading_occupies_no_stream_from_then_on() -> None:
+    async with stage(**SMALL) as a:
+        socket = await websockets.connect(
+            events_url(a.url).replace("http", "ws"), max_size=None, compression=None, close_timeout=100
+        )
+        for number in range(120):
+            await a.server.do(partial(a.recorder.record, *A_RUN, execution=f"x{number}", text="x" * 60_000))
+        assert a.unsent()[0] > 0
+        # It waits for the end of what it does not read, and the server does not.
+        closing = asyncio.create_task(socket.close())
+        await a.server.until(lambda: not a.agents._admission.count("streams"))
+        assert not closing.done()
+        socket.transport.abort()
+        await closing
 
 
 @pytest.mark.slow

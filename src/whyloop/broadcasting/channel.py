@@ -57,7 +57,8 @@ class Channel:
     """The latest envelopes of one session, for its followers in this process.
 
     Each has its position, and a follower gets what comes after its own: it may have read more of the journal
-    than the channel has, or less.
+    than the channel has, or less. The channel reads on when a follower waits for it, so that those who can
+    keep up read nothing twice, and those who do not read cost nothing.
     """
 
     def __init__(
@@ -67,8 +68,10 @@ class Channel:
         self.followers = 0
         self.has_ended = False
         self.error: Exception | None = None
-        self.changed = asyncio.Event()
-        self._recent = recent
+        self.wanted = asyncio.Event()
+        """Set while a follower waits."""
+        self._changed = asyncio.Event()
+        self.recent = recent
         self._latest: deque[tuple[Position, FeedItem]] = deque()
         self._text: deque[tuple[Position, FeedItem]] = deque(maxlen=4 * recent)
         self._pieces = 0
@@ -88,7 +91,7 @@ class Channel:
             self._pieces = 0
             for version, items in entries:
                 self._latest.extend([(Position(version), item) for item in items])
-            while len(self._latest) > self._recent:
+            while len(self._latest) > self.recent:
                 self._forgotten, _ = self._latest.popleft()
         self.reading = reading
         for item in text:
@@ -110,6 +113,12 @@ class Channel:
             found.append(item)
         found.reverse()
         return found, last
+
+    async def wait(self) -> None:
+        """Wait until there is more to send."""
+        changed = self._changed
+        self.wanted.set()
+        await changed.wait()
 
     def linger(self, seconds: float, drop: Callable[[Channel], Awaitable[None]]) -> None:
         """Drop this channel some seconds after its last follower has left."""
@@ -135,8 +144,9 @@ class Channel:
         await asyncio.gather(self._pump, return_exceptions=True)
 
     def _wake(self) -> None:
-        self.changed.set()
-        self.changed = asyncio.Event()
+        self.wanted.clear()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
 
 class _LiveEnvelope(Struct):

@@ -25,7 +25,7 @@ from whyloop.broadcasting.channel import (
 )
 from whyloop.errors import ConfigurationError, SessionNotFoundError, SnapshotError
 from whyloop.events import AgentEvent
-from whyloop.stores.live import Watcher, live, reading_turns
+from whyloop.stores.live import Watcher, live
 from whyloop.stores.reading import (
     OneSession,
     Reading,
@@ -38,6 +38,7 @@ from whyloop.stores.reading import (
     without_history,
 )
 from whyloop.stores.store import Store
+from whyloop.stores.turns import Reason, reading_turns
 from whyloop.values.execution import Execution
 from whyloop.values.state import AgentState
 from whyloop.values.text import clean, shortened
@@ -52,7 +53,8 @@ LATEST = "latest"
 PAGE = 100
 RECENT = 500
 LINGER_SECONDS = 5.0
-_BATCH = 100
+# What waits for a slow client is a batch, of so many envelopes or characters.
+_BATCH, _CHARACTERS = 100, 250_000
 # A page reads one envelope more to know whether others follow; batches of 100 would render 100 more.
 _PAGE_BATCH = 10
 _GREATEST_SEQ = 2**63 - 1
@@ -211,7 +213,7 @@ class EventFeed:
                         raise channel.error
                     return
                 else:
-                    await channel.changed.wait()
+                    await channel.wait()
 
     async def close(self) -> None:
         """End all streams."""
@@ -268,8 +270,10 @@ class EventFeed:
     ) -> AsyncGenerator[Rendered, None]:
         """Yield the recorded envelopes after a cursor, in batches, each with the version after it.
 
-        The last batch may be empty. Entries up to the version `seen` are left out.
+        The last batch may be empty. Entries up to the version `seen` are left out: a follower that has seen
+        some and reads on here fell behind, and must not hold up the others.
         """
+        reason: Reason = "late" if seen else "request"
         session = self._session(identity)
         if after is None:
             reading, has_passed = await first_reading(session, agent_id), True
@@ -277,26 +281,31 @@ class EventFeed:
             # If the session does not have the execution, everything is new.
             reading, is_found = await find_execution(session, agent_id, after.execution_id, after.seq)
             has_passed = not is_found
-        found: list[FeedItem] = []
-        async with aclosing(self._read(reading, until, after)) as entries:
+        found, size = list[FeedItem](), 0
+        async with aclosing(self._read(reading, until, after, reason)) as entries:
             async for items, reading in entries:
                 if reading.version > seen:
                     found += items if after is None else _after(items, after, has_passed)
+                    size += sum([len(item.body) for item in items])
                 has_passed = after is None or has_passed or reading.state.execution.id == after.execution_id
-                if len(found) >= batch:
+                if len(found) >= batch or size > _CHARACTERS:
                     yield reading.version, found
-                    found = []
+                    found, size = [], 0
         yield reading.version, found
 
     async def _read(
-        self, reading: Reading, until: int | None = None, after: Cursor | None = None
+        self,
+        reading: Reading,
+        until: int | None = None,
+        after: Cursor | None = None,
+        reason: Reason = "request",
     ) -> AsyncGenerator[tuple[list[FeedItem], Reading], None]:
         """Yield the envelopes of each entry after a reading, with the reading after it.
 
         An entry whose envelopes all come before the cursor is not rendered.
         """
-        turns = reading_turns()
-        async with aclosing(portions_after(self.store, reading, until)) as portions:
+        turns = reading_turns(reason)
+        async with aclosing(portions_after(self.store, reading, until, reason)) as portions:
             async for summary, entries in portions:
                 for entry in entries:
                     state, version = reading.state, reading.version
@@ -372,6 +381,7 @@ class EventFeed:
             with here.watching(summary.agent_id, summary.identity, version) as watcher:
                 while not channel.has_ended:
                     await watcher.changed.wait()
+                    await channel.wanted.wait()
                     watcher.changed.clear()
                     await self._read_news(channel, watcher)
         except Exception as error:
@@ -382,10 +392,14 @@ class EventFeed:
         if watcher.is_gone:
             raise SessionNotFoundError(watcher.agent_id)
         entries: list[Rendered] = []
-        reading = channel.reading
-        async with aclosing(self._read(reading)) as read:
+        reading, count = channel.reading, 0
+        async with aclosing(self._read(reading, reason="news")) as read:
             async for items, reading in read:
                 entries.append((reading.version, items))
+                count += len(items)
+                if count >= channel.recent // 2:  # The rest is read when a follower has this.
+                    watcher.changed.set()
+                    break
         watcher.version = reading.version
         with_text = self.config.include_stream_chunks
         arrived, held = live_items(chunks, with_text=with_text), list[FeedItem]()
@@ -394,9 +408,9 @@ class EventFeed:
             # The text of a step is sent before its entry is appended, so all of it can be read now.
             await live(self.store).catch_up()
             known = {item.execution_id for _, items in entries for item in items} | {current.id}
-            for item in live_items(watcher.chunks, with_text=with_text):
-                (arrived if item.execution_id in known else held).append(item)
+            arrived += live_items(watcher.chunks, with_text=with_text)
             watcher.chunks = []
+            held = [item for item in arrived if item.execution_id not in known]
         # Text that comes after an entry that was not read yet.
         held += [each for each in arrived if each.execution_id == current.id and each.seq > current.last_seq]
         watcher.chunks = [item.body for item in held] + watcher.chunks

@@ -24,7 +24,6 @@ from whyloop.server.bodies import RequestSent, StepDetail
 from whyloop.server.inputs import MessageQuery, TraceQuery
 from whyloop.server.requests import BadRequestError
 from whyloop.server.views import Executions, messages_page, state_view, trace_page, with_messages, with_steps
-from whyloop.stores.live import reading_turns
 from whyloop.stores.reading import (
     Reading,
     ReadsJournals,
@@ -34,6 +33,7 @@ from whyloop.stores.reading import (
     release_all,
     texts_after,
 )
+from whyloop.stores.turns import reading_turns
 from whyloop.values import encoding
 from whyloop.values.log import EMPTY
 from whyloop.values.messages import Message

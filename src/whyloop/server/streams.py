@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from whyloop.broadcasting.feed import FeedItem
 from whyloop.errors import StoreError
@@ -116,8 +116,10 @@ async def send_over(websocket: WebSocket, pump: Coroutine[Any, Any, None]) -> No
     with suppress(WebSocketDisconnect):
         # Messages of the client are read and dropped.
         await together(pump, _gone(websocket.receive, "websocket.disconnect"))
-        with suppress(RuntimeError):  # It may already be closed.
-            await websocket.close(1001)
+        # A client that has left may not read any more, and a server waits until it could send.
+        if websocket.client_state is not WebSocketState.DISCONNECTED:
+            with suppress(RuntimeError):  # It may already be closed.
+                await websocket.close(1001)
 
 
 # A thousand clients may get the same items at about the same time.

@@ -16,7 +16,6 @@ from whyloop.server.bodies import ExecutionSummary, History, LimitUse, SessionSt
 from whyloop.server.inputs import MessageQuery, TraceQuery
 from whyloop.server.requests import etag_of
 from whyloop.stores.listing import summary_of_end
-from whyloop.stores.live import reading_turns
 from whyloop.stores.reading import (
     OneSession,
     Reading,
@@ -27,6 +26,7 @@ from whyloop.stores.reading import (
     start_reading,
 )
 from whyloop.stores.records import Summary
+from whyloop.stores.turns import reading_turns
 from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.encoding import copied
 from whyloop.values.explanation import explanation_of

@@ -28,10 +28,10 @@ from whyloop.rules.limits import (
 from whyloop.server.bodies import SurveyRow, SurveyView, WhatIf
 from whyloop.server.inputs import WhatIfQuery
 from whyloop.server.requests import BadRequestError
-from whyloop.stores.live import reading_turns
 from whyloop.stores.reading import release, release_all
 from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
+from whyloop.stores.turns import reading_turns
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, ContinuationOutcome
 from whyloop.values.redaction import Redaction, redacted
 from whyloop.values.state import AgentState, AgentStatus

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 from weakref import WeakKeyDictionary, ref
@@ -29,6 +27,7 @@ from whyloop.errors import (
 from whyloop.logger import Logger
 from whyloop.stores.listing import Counting, summary_of
 from whyloop.stores.records import Chunk, Lease, RequestKey
+from whyloop.stores.turns import running_turns
 from whyloop.values.state import AgentState
 from whyloop.values.step_transitions import AnyTransition
 from whyloop.wire.journal import Entry, entries_of
@@ -39,10 +38,8 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.1
 BEATS_A_LEASE = 3
+MOST_CHUNKS = 10_000
 STOP_TICKS = 2  # A stop request from another process is noticed within 200 ms.
-
-APPENDS_PER_ROUND = 8
-READING_SECONDS = 0.001
 
 T = TypeVar("T")
 
@@ -119,7 +116,7 @@ class Live:
         self._outgoing: list[Chunk] = []
         self._unsent_text: set[str] = set()
         self._sending = asyncio.Lock()
-        self._turns = _running.setdefault(asyncio.get_running_loop(), RunningTurns())
+        self._turns = running_turns()
         self._receiver: ChunkReceiver | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -286,6 +283,8 @@ class Live:
         for chunk in chunks:
             for watcher in self._watchers.get(chunk.agent_id, ()):
                 watcher.chunks.append(chunk.body)
+                if len(watcher.chunks) > MOST_CHUNKS:  # Nobody reads them at the moment.
+                    del watcher.chunks[: MOST_CHUNKS // 2]
                 watcher.changed.set()
 
     async def close(self) -> None:
@@ -448,75 +447,6 @@ def live(store: Store) -> Live:
     if loop not in loops:
         loops[loop] = Live(store)
     return loops[loop]
-
-
-# Turns on the event loop, so that a burst of ready work does not delay everything else.
-
-
-class RunningTurns:
-    """Turns for a few sessions in each round of the event loop, first come, first served.
-
-    If 500 sessions were ready at once, one round would otherwise take more than 100 ms.
-    """
-
-    def __init__(self, per_round: int = APPENDS_PER_ROUND) -> None:
-        self._per_round = self._left = per_round
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    async def take(self) -> None:
-        """Return at once if this round of the event loop has a turn left, otherwise later."""
-        if self._left == self._per_round:
-            asyncio.get_running_loop().call_soon(self._start_round)
-        if self._left:
-            self._left -= 1
-            return
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        await turn
-
-    def _start_round(self) -> None:
-        self._left = self._per_round
-        while self._waiting and self._left:
-            turn = self._waiting.popleft()
-            if not turn.done():  # The task that waited for it was not cancelled.
-                turn.set_result(None)
-                self._left -= 1
-        if self._left < self._per_round:
-            asyncio.get_running_loop().call_soon(self._start_round)
-
-
-class ReadingTurns:
-    """Turns of reading tasks on one event loop: after a millisecond of work, the others wait two rounds.
-
-    After one round, a task whose sleep has just ended would still run after them.
-    """
-
-    def __init__(self) -> None:
-        self._began: float | None = None
-
-    async def take(self) -> None:
-        """Return at once if this round of the event loop has time left, otherwise later."""
-        while True:
-            now = perf_counter()
-            if self._began is None:
-                self._began = now
-                asyncio.get_running_loop().call_soon(self._end_round)
-            if now - self._began < READING_SECONDS:
-                return
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-
-    def _end_round(self) -> None:
-        self._began = None
-
-
-_running: WeakKeyDictionary[asyncio.AbstractEventLoop, RunningTurns] = WeakKeyDictionary()
-_reading: WeakKeyDictionary[asyncio.AbstractEventLoop, ReadingTurns] = WeakKeyDictionary()
-
-
-def reading_turns() -> ReadingTurns:
-    """Return the turns of tasks that work on long sessions on this event loop."""
-    return _reading.setdefault(asyncio.get_running_loop(), ReadingTurns())
 
 
 async def ended(work: Awaitable[T]) -> tuple[asyncio.Future[T], asyncio.CancelledError | None]:

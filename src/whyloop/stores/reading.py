@@ -22,8 +22,8 @@ from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, ConflictError, SessionNotFoundError, SnapshotError
 from whyloop.rules.criteria import ContinuationCriteria, fork_transitions
-from whyloop.stores.live import reading_turns
 from whyloop.stores.records import Stored, Summary, checked_id
+from whyloop.stores.turns import Reason, reading_turns
 from whyloop.values.approval import Question
 from whyloop.values.decisions import fork_questions
 from whyloop.values.log import Log
@@ -202,11 +202,11 @@ async def entries_after(
 
 
 async def portions_after(
-    store: ReadsJournals, reading: Reading, until: int | None = None
+    store: ReadsJournals, reading: Reading, until: int | None = None, reason: Reason = "request"
 ) -> AsyncGenerator[tuple[Summary, list[JournalEntry]], None]:
     """Yield the entries after a reading in portions, without applying them."""
     version = reading.version
-    async with aclosing(texts_after(store, reading.summary, version, until)) as portions:
+    async with aclosing(texts_after(store, reading.summary, version, until, reason)) as portions:
         async for summary, texts in portions:
             with no_garbage_collection():
                 entries = _decoded(texts, version)
@@ -215,7 +215,11 @@ async def portions_after(
 
 
 async def texts_after(
-    store: ReadsJournals, summary: Summary, version: int, until: int | None = None
+    store: ReadsJournals,
+    summary: Summary,
+    version: int,
+    until: int | None = None,
+    reason: Reason = "request",
 ) -> AsyncGenerator[tuple[Summary, Sequence[str]], None]:
     """Yield the bodies of the entries after a version, in portions.
 
@@ -224,7 +228,7 @@ async def texts_after(
     caller takes. The session is read even if there is no entry to yield, because a checkpoint at that version
     may belong to a later session with the same id.
     """
-    turns, limit = reading_turns(), FIRST_READ if until is None or version < until else 0
+    turns, limit = reading_turns(reason), FIRST_READ if until is None or version < until else 0
     session = OneSession(store, summary.identity)
     while True:
         await turns.take()  # The reading before this one may have decoded one large entry.
