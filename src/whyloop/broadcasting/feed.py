@@ -55,7 +55,7 @@ RECENT = 500
 LINGER_SECONDS = 5.0
 # What waits for a slow client is a batch, of so many envelopes or characters.
 _BATCH, _CHARACTERS = 100, 250_000
-# A page reads one envelope more to know whether others follow; batches of 100 would render 100 more.
+# A page reads one envelope too many, to know whether more follow. Small batches keep that cheap.
 _PAGE_BATCH = 10
 _GREATEST_SEQ = 2**63 - 1
 _encode = msgspec.json.Encoder().encode

@@ -30,7 +30,7 @@ class Interruptions:
     """
 
     def __init__(self, run: Run) -> None:
-        # Not a cycle: a finished run is freed at once, and a long session not in a pause for garbage.
+        # A weak reference makes no cycle, so a finished run is freed at once, without a garbage collection.
         self._run: Run = weakref.proxy(run)
         self._world = run.world
         self._step: StepInProgress | None = None  # While its work may be interrupted.

@@ -53,8 +53,7 @@ if TYPE_CHECKING:
 MOST_PROBLEMS = 5
 
 _FENCE_START = re.compile(r"```\w*\s*\n")
-# Where the JSON of an answer may begin: the text before it is language.
-# The beginning of JSON, of its fence, or of a tag before a call.
+# The places at which JSON, its fence, or a tag before a call may begin. The text before is language.
 _JSON_START = re.compile(r"[{`]|\A\s*\[|<(?=[\w|｜]|\Z)")
 _LATER_JSON_START = re.compile(r"[{`]|<(?=[\w|｜]|\Z)|\[TOOL")
 _MISSING = re.compile(r"\AObject missing required field `(?P<field>[^`]*)`")

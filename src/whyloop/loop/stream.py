@@ -126,7 +126,8 @@ class RunStream(Generic[T_co]):
             task.exception()
 
 
-# A string, the beginning of one without half an escape, a bracket or sign, or another scalar.
+# One token: a whole string; a string that is cut off, up to its last complete escape; a bracket or sign; or
+# another scalar.
 _TOKEN = re.compile(
     r'"(?:[^"\\]++|\\.)*+"'
     r'|(?P<cut>"(?:[^"\\]++|\\(?:u[0-9a-fA-F]{4}|[^u]))*+)(?:\\(?:u[0-9a-fA-F]{0,3})?)?\Z'

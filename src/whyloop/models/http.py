@@ -40,9 +40,10 @@ MAX_ERROR_LENGTH = 600
 # A request with images is sent piece by piece, so that the event loop has time for other tasks.
 LARGE_BYTES = 500_000
 
-# The status identifies an error: its message is not worth a long wait.
+# How long to wait for the body of an error, whose status is known already.
 ERROR_BODY_SECONDS = 5.0
-# Nor is the end of a response after a complete answer, which only frees the connection.
+# How long to wait for the end of a response after its answer is complete, so that its connection can be used
+# again.
 ENDING_SECONDS = 0.2
 
 

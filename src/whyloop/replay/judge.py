@@ -37,7 +37,7 @@ _FIRST = (
     "FinishReasonCheck",
 )
 _LAST = ("ApprovalRequired", "ToolCallPresenceCheck")
-# Every agent has these rules, which have no settings, so a recording is all that they need.
+# Every agent has these rules. They have no settings, so they can be judged from any recording.
 _ALWAYS = (StopRequestedCheck, ApprovalRequired, ToolCallPresenceCheck)
 
 

@@ -45,8 +45,8 @@ _UNKNOWN_USAGE = Usage(reported=False)
 _WORK = (Answered, ModelFailed, Reopened, CallFinished, Closed)
 _WORK_OR_NOT = (*_WORK, Judged, Left, Decided, Resumed, Recovered)
 
-# The rules whose decision about a step does not change if it is interrupted: always, or if the model had
-# answered by then.
+# Rules whose decision about a step stays the same if the step is interrupted. The first always decides the
+# same; the others do if the model had answered before.
 _POLICY = "ErrorPolicyCriterion"
 _COUNTS_STEPS = frozenset({"StepsLimit"})
 _KNOW_THE_ANSWER = frozenset({"StepsLimit", "TokenUsageLimit", "CostLimit", "FinishReasonCheck"})

@@ -1,9 +1,9 @@
 """Surveys: the cuts and savings of each value of a limit, over many recorded runs in one pass.
 
-A limit compares a number that grows with each step, so one reading of that number at every decision says for
-all values at once where each would have ended the run. The values that end it at the same point are next to
-each other: a run adds to the two ends of their range, and the sums are made once, when all runs were read.
-Other rules are judged one by one.
+A limit compares a bound with a number that grows with each step. So one pass over a run tells where each
+value of the bound would have ended it. Values that end it at the same step are neighbours: the run changes
+two counters, at the ends of their range. The totals are added up once, after the last run. Other rules are
+judged one by one.
 """
 
 from __future__ import annotations
@@ -280,8 +280,8 @@ class _Family:
         self.name = type(self.probe).__name__
         self.is_time = isinstance(self.probe, TimeLimit)
         size = len(limits) + 1
-        # By how much each sum rises or falls from one value to the next: runs cut, those that had completed,
-        # steps, tokens, the seconds saved per second of the value, and the seconds saved at zero.
+        # The change of each total from one value to the next: runs cut, completed runs cut, steps, tokens,
+        # seconds saved per second of the value, seconds saved at zero.
         self.sums: tuple[list[float], ...] = tuple([0] * size for _ in range(6))
         self.unknown_tokens, self.unknown_cost, self.beyond = [0] * size, [0] * size, [0] * size
         self.cost = [_NOTHING] * size

@@ -39,10 +39,10 @@ def lenient(arguments: Mapping[str, Any] | str, tool: Arguments | SchemaArgument
 
 
 class _Root(Struct):
-    """The schema that references are looked up in, and the values that parts of it have relaxed.
+    """The schema in which references are looked up, and the values that were relaxed so far.
 
-    Without them, nested alternatives would relax the same part repeatedly, twice as often with each level.
-    The parts are kept too, since a part is found by its id.
+    The values are kept because nested alternatives relax the same part many times. A part is found by its id,
+    so the parts are kept too.
     """
 
     schema: Schema

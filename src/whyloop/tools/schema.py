@@ -264,9 +264,9 @@ def problems_with(value: Any, schema: Schema) -> Iterator[tuple[str, str]]:
 
 
 class _Root(Struct):
-    """The schema that references are looked up in, and whether parts of a value fit alternatives of it.
+    """The schema in which references are looked up, and the results of checks so far.
 
-    Without them, nested alternatives would check the same part repeatedly, twice as often with each level.
+    The results are kept because nested alternatives check the same part many times.
     """
 
     schema: Schema

@@ -24,10 +24,10 @@ _RETRY = ErrorHandlingDecision.RETRY
 
 
 class Judged(Transition, frozen=True, tag="judged", kw_only=True):
-    """The evaluation of every criterion, which settles `step`; None between steps.
+    """The evaluations of all criteria; they settle `step`, or, between steps, none.
 
-    If the run continues, all feedback of the criteria becomes one message to the model. If it ends with a
-    wrap-up, one more step follows, and then another `Judged` that ends the run.
+    If the run continues, the feedback of all criteria becomes one message to the model. If the run ends with
+    a wrap-up, one more step follows, and another `Judged` ends the run.
     """
 
     outcome: ContinuationOutcome

@@ -14,16 +14,16 @@ BLOCK = 64
 class Log(Sequence[T], Generic[T]):
     """An immutable sequence to which adding an item costs the same at any length.
 
-    A version owns its last item and shares everything before it with the versions it came from, so replacing
-    the last item is free too. A version that is not the newest copies a few items when it is extended: no
-    version ever shows an item that was not added to it. Threads need no lock: a thread that finds the shared
-    list longer than expected after extending it was too late, and copies too.
+    A version owns its last item, and shares all items before it with earlier versions. So replacing the last
+    item is free too. Extending a version that is not the newest copies a few items, so no version ever shows
+    an item that was not added to it. Threads need no lock. If two threads extend the same version, the second
+    finds the shared list longer than expected, and copies too.
 
     Most items are in blocks, which are tuples: the garbage collector stops looking into a tuple of plain
     values, while it would visit every item of a list (which takes 70 ms in a process with 500 long sessions).
 
-    If a long session is read from the middle of its journal, `start` items at the beginning are left out.
-    They count, but reading one of them is an error; at most the `last` of them is known.
+    A long session may be read from the middle of its journal. Then the first `start` items are left out: they
+    are counted, and reading one is an error, except `last`, the newest of them, if it is known.
     """
 
     __slots__ = ("_shared", "last", "length")

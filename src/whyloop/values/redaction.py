@@ -56,8 +56,8 @@ class Redaction(Struct, frozen=True, cache_hash=True):
     """Which texts and values are secret; all of them are replaced by "[removed]"."""
 
     patterns: tuple[str, ...] = ()
-    """Regular expressions for your own secrets, besides the usual credentials. At the edge of a shortened
-    text, a secret is certain to be found if it has at most 512 characters; in lists of sessions, if it has no
+    """Regular expressions for your own secrets, besides the usual credentials. A secret at the edge of a
+    shortened text is found if it has at most 512 characters. In lists of sessions it is found if it has no
     spaces.
     """
     names: tuple[str, ...] = SECRET_NAMES

@@ -51,9 +51,9 @@ def canonical_messages(state: AgentState) -> list[UiMessage]:
 def each_message(state: AgentState, first: int = 0, last: int | None = None) -> Iterator[UiMessage]:
     """Yield the messages of the history that start in a part of the session.
 
-    `first` and `last` are indices of the session's messages. A step starts with its first message, a step
-    without messages with the message before it, and a part that is not a message yet with the last message.
-    The state need not be read to its end, if it holds a step with messages from `last` on.
+    `first` and `last` are indices of the session's messages. A step starts at its first message. A step
+    without messages starts at the message before it. A part that is not a message yet starts at the last
+    message. The state may end early, if it has a step with messages from `last` on.
     """
     history = _History(state, first)
     end = max(1, len(state.messages)) if last is None else last
