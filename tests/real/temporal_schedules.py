@@ -179,26 +179,45 @@ class Schedule:
         await _allowed(self.session.begin(text, key=key))
 
     async def _come_to_an_end(self) -> None:
-        """Answer all questions and resume, as long as the session pauses."""
-        while not (state := await self.session.refresh()).status.has_ended:
-            for question in state.pending_calls:
+        """Answer all questions and resume, until the session has ended, no one holds it, and no workflow runs."""
+        while not await self._has_ended():
+            for question in self.session.state.pending_calls:
                 await _allowed(self.session.approve(question.id))
-            if state.status is AgentStatus.PAUSED:
+            if self.session.state.status is AgentStatus.PAUSED:
                 await _allowed(self.session.resume())
             await asyncio.sleep(0.1)
 
+    async def _has_ended(self) -> bool:
+        found = await self.session.handle.describe()
+        state = (
+            await self.session.refresh()
+        )  # A run that began before the workflow ended is in the store now.
+        runner = (await self._here.store.read(self.agent_id, limit=0)).summary.runner
+        is_running = found.status is WorkflowExecutionStatus.RUNNING
+        return state.status.has_ended and runner is None and not is_running
+
     async def _check(self) -> None:
-        """Nobody holds the session, its workflow has ended, no task of it failed, and it replays."""
-        while (await self._here.store.read(self.agent_id, limit=0)).summary.runner is not None:
-            await asyncio.sleep(0.1)
-        while (found := await self.session.handle.describe()).status is WorkflowExecutionStatus.RUNNING:
-            await asyncio.sleep(0.1)
+        """The workflow has not failed, no task of it failed, it replays, and no query ran twice."""
+        found = await self.session.handle.describe()
         assert found.status is WorkflowExecutionStatus.COMPLETED, f"its workflow is {found.status}"
         failed = await failed_tasks(self._here, self.agent_id)
         assert not failed, f"workflow tasks failed: {failed}"
         await self._here.replay(self.agent_id)
         queries = [each.text for each in self.session.state.messages if each.is_user]
         assert len(queries) == len(set(queries)), f"a query ran twice: {queries}"
+
+    async def now(self) -> str:
+        """Return where the session is, its workflow, and what arrived at it."""
+        summary = (await self._here.store.read(self.agent_id, limit=0)).summary
+        found = await self.session.handle.describe()
+        ends = [EventType.Name(history.events[-1].event_type) for history in await self._histories()]
+        return (
+            f"the session is {summary.status}, run by {summary.runner}; its workflow is {found.status!r}, and "
+            f"its runs end with {ends}; what arrived: {self.arrivals}"
+        )
+
+    async def _histories(self) -> Any:
+        return await self._here.histories(self.agent_id)
 
 
 async def _allowed(work: Awaitable[Any]) -> None:
@@ -313,7 +332,7 @@ async def play(server: TemporalServer, numbers: list[int]) -> list[str]:
                 try:
                     await asyncio.wait_for(schedule.play(), SECONDS_UNTIL_STUCK)
                 except BaseException as error:
-                    wrong.append(f"schedule {number}: {_why(error)}\n  {schedule.arrivals}")
+                    wrong.append(f"schedule {number}: {_why(error)}\n  {await schedule.now()}")
 
         recovery = TemporalRecovery(
             here.client, here.store, ["clerk"], task_queue=here.task_queue, every_seconds=0.2

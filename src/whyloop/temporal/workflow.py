@@ -258,7 +258,8 @@ class AgentWorkflow:
     async def _recover(self) -> None:
         """Continue a run whose runner died, or a pause whose questions are all decided."""
         self._is_woken = False
-        await self._begin(run_again)
+        if not self._has_ended:  # If it has, this workflow ends, and would never do so if each wake-up read.
+            await self._begin(run_again)
 
     async def _stop_session(self, reason: str) -> None:
         """Stop a session that this workflow does not run."""
