@@ -179,7 +179,7 @@ class Schedule:
         await _allowed(self.session.begin(text, key=key))
 
     async def _come_to_an_end(self) -> None:
-        """Answer all questions and resume, until the session has ended, no one holds it, and no workflow runs."""
+        """Answer all questions and resume, until the session and its workflow have ended."""
         while not await self._has_ended():
             for question in self.session.state.pending_calls:
                 await _allowed(self.session.approve(question.id))
@@ -212,8 +212,8 @@ class Schedule:
         found = await self.session.handle.describe()
         ends = [EventType.Name(history.events[-1].event_type) for history in await self._histories()]
         return (
-            f"the session is {summary.status}, run by {summary.runner}; its workflow is {found.status!r}, and "
-            f"its runs end with {ends}; what arrived: {self.arrivals}"
+            f"the session is {summary.status}, run by {summary.runner}; its workflow is {found.status!r}, "
+            f"and its runs end with {ends}; what arrived: {self.arrivals}"
         )
 
     async def _histories(self) -> Any:

@@ -251,6 +251,27 @@ async def test_a_session_whose_workflow_was_terminated_can_be_stopped_at_once(
     assert state.status is AgentStatus.STOPPED
 
 
+async def test_a_session_that_ended_is_woken_again_and_again_and_its_workflow_ends(
+    temporal: TemporalServer,
+) -> None:
+    """A wake-up that looked into the store each time would be followed by the next one."""
+    store = Opening()
+    store.answers.set()
+    async with fleet(temporal, store, [cashier()]) as here:
+        session = await paused(here, "woken")
+        await store.request_stop("woken", "enough")
+        store.given.clear()
+        store.answers.clear()
+        await session.handle.signal("wake")
+        await asyncio.wait_for(store.given.wait(), SECONDS)
+        store.given.clear()
+        for _ in range(3):
+            await session.handle.signal("wake")
+        store.answers.set()
+        await asyncio.wait_for(session.handle.result(), SECONDS)
+    assert not store.given.is_set()
+
+
 # Nothing that arrives fails a workflow task
 
 
