@@ -118,6 +118,19 @@ export interface Call {
   result_changed_by?: string[];
 }
 
+export interface Failure {
+  type?: string;
+  message?: string;
+  tool_call_id?: string | null;
+  /** The message of an exception that a tool or a hook raised itself; `message` has its class. */
+  raised?: string;
+}
+
+/** Return the message of the exception that a call of a step failed with, if it was the tool's own. */
+export function raisedBy(step: { failures: readonly Failure[] } | undefined, call: string): string | undefined {
+  return step?.failures.find(({ tool_call_id: id }) => id === call)?.raised;
+}
+
 export interface Usage {
   input: number;
   output: number;
@@ -143,7 +156,7 @@ export interface Step {
   finish_reason: string | null;
   usage: Usage;
   tool_calls: Call[];
-  failures: { type?: string; message?: string; tool_call_id?: string | null }[];
+  failures: Failure[];
   interrupted: string | null;
   wrap_up: string | null;
   outcome: Outcome | null;

@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { argsSummary, type ToolCall, type UiMessage } from "whyloop-ui";
-import type { Call, CallStatus, PendingCall, Step } from "./api";
+import { raisedBy, type Call, type CallStatus, type PendingCall, type Step } from "./api";
 import { duration } from "./format";
 import { CALL_ICONS, CALL_WORDS, Icon } from "./icons";
 import { Code } from "./markdown";
@@ -65,7 +65,7 @@ export function CallCard({ call, status, result, recorded, step, question, decid
           <CallTime status={status} result={result} recorded={recorded} />
         </span>
       </button>
-      {error !== undefined && <p class={`call-note ${TONES[status]}`}>{error}</p>}
+      {error !== undefined && <p class={`call-note ${TONES[status]}`}>{raisedBy(step, call.id) ?? error}</p>}
       {decisions(recorded, step, error).map((text) => (
         <p key={text} class="call-note quiet">
           {text}

@@ -1,6 +1,6 @@
 /** What the model said and called, and what came back. */
 
-import type { Call, WholeStep } from "./api";
+import { raisedBy, type Call, type WholeStep } from "./api";
 import { argumentsText, callTone } from "./call";
 import { duration } from "./format";
 import { CALL_ICONS, CALL_WORDS, Icon } from "./icons";
@@ -22,19 +22,19 @@ export function ResponseView({ step }: { step: WholeStep }) {
         <div key={index} class="error-line">
           <Icon name="cross" />
           <span class="plain-text">
-            {failure.type}: {failure.message}
+            {failure.type}: {failure.raised ?? failure.message}
           </span>
         </div>
       ))}
       {step.tool_calls.length > 0 && <h3>Tool calls</h3>}
       {step.tool_calls.map((call) => (
-        <CallDetail key={call.id} call={call} />
+        <CallDetail key={call.id} call={call} raised={raisedBy(step, call.id)} />
       ))}
     </>
   );
 }
 
-function CallDetail({ call }: { call: Call }) {
+function CallDetail({ call, raised }: { call: Call; raised: string | undefined }) {
   const tone = callTone(call.status);
   // The error of a call that was denied says by whom and why.
   const approvals = call.approvals.filter(({ verdict }) => verdict !== "denied" || !call.error);
@@ -49,7 +49,7 @@ function CallDetail({ call }: { call: Call }) {
           {call.duration_ms ? <span class="quiet">{duration(call.duration_ms / 1000)}</span> : null}
         </span>
       </div>
-      {call.error && <p class={`call-note ${tone}`}>{call.error}</p>}
+      {call.error && <p class={`call-note ${tone}`}>{raised ?? call.error}</p>}
       {approvals.map(({ verdict, by, reason }, index) => (
         <p key={index} class="call-note quiet">
           {verdict} by {by}

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from whyloop.values.approval import PendingCall, Verdict
 from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome, StopReason
@@ -175,6 +176,12 @@ class ToolCallCompleted(AgentEvent, frozen=True, kw_only=True):
     """The hooks that made or replaced the result."""
     failed: bool = False
     """True if the error policy decides what happens next; False if the call was denied or not run."""
+    raised: str | None = None
+    """The class and the message of a tool's own exception, for `BroadcastConfig.debug()`."""
+
+    def __repr__(self) -> str:
+        """Return the fields without the message of an exception."""
+        return super(ToolCallCompleted, replace(self, raised=None)).__repr__()
 
     @property
     def _what(self) -> str:

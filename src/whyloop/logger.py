@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
+from collections.abc import Mapping
 from typing import Any
 
+from whyloop.values.arguments import without_arguments
 from whyloop.values.redaction import DEFAULT_REDACTION
 from whyloop.values.state import AgentState
 from whyloop.values.step import error_text
@@ -42,10 +44,13 @@ def log_line(text: object, limit: int = _LONGEST_ARGUMENT) -> str:
     return shortened(DEFAULT_REDACTION.beginning(_str(text), 4 * limit), limit)
 
 
-def log_traceback(error: BaseException) -> str:
-    """Return a traceback without secrets; each line is indented, unlike a record."""
+def log_traceback(error: BaseException, arguments: Mapping[str, Any] | str = "") -> str:
+    """Return a traceback without secrets and arguments; each line is indented, unlike a record."""
+    text = without_arguments("".join(traceback.format_exception(error)), arguments)
+    if text is None:
+        text = "".join([*traceback.format_tb(error.__traceback__), f"{type(error).__name__} (too long)\n"])
     # Cut afterwards: half a key is not known for one.
-    text = DEFAULT_REDACTION.text("".join(traceback.format_exception(error)))[-_LONGEST_TRACEBACK:]
+    text = DEFAULT_REDACTION.text(text)[-_LONGEST_TRACEBACK:]
     return "\n".join([f"  {_printable(line)}" for line in text.splitlines()])
 
 
@@ -85,6 +90,17 @@ def log_end(state: AgentState) -> None:
     _log.info("Agent [%s] step %d: %s by %s: %s", *where, status, by, text)
 
 
-def log_error(agent_id: str, step_number: int, what: str, error: BaseException) -> None:
-    """Write what failed in a step, with the traceback: lines of code, and no values."""
-    _log.error("Agent [%s] step %d: %s", short_id(agent_id), step_number, what, exc_info=error)
+def log_error(
+    agent_id: str,
+    step_number: int,
+    what: str,
+    error: BaseException,
+    arguments: Mapping[str, Any] | str = "",
+) -> None:
+    """Write what failed in a step, with the traceback: lines of code, and no arguments."""
+    if not _log.isEnabledFor(logging.ERROR):
+        return
+    text = log_traceback(error, arguments)
+    _log.logger.error(
+        "Agent [%s] step %d: %s\n%s", short_id(agent_id), step_number, log_line(what), text, stacklevel=2
+    )

@@ -137,7 +137,11 @@ async def test_a_tool_that_raises_any_baseexception_is_a_failed_tool(
     assert_stopped(state, reason="error", by="ErrorPolicyCriterion")
     explanation = assert_readable(state)
     # Python itself turns a StopIteration in a coroutine into a RuntimeError that names it.
-    assert "I quit" in explanation or "raised StopIteration" in explanation
+    name = "RuntimeError" if isinstance(error, StopIteration) and not plain else type(error).__name__
+    assert f"{name} in leave" in explanation
+    assert "I quit" not in explanation
+    debugged = state.explain(debug=True)
+    assert "I quit" in debugged or "raised StopIteration" in debugged
     assert state.steps[0].failures[0].type == "tool"
 
 

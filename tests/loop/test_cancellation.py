@@ -198,7 +198,8 @@ async def test_a_tool_that_raises_cancellederror_itself_is_a_failed_tool() -> No
 
     state = await scripted(call("quits"), tools=[quits]).run("go")
     assert_stopped(state, reason="error")
-    assert "I quit" in assert_readable(state)
+    assert "CancelledError in " in assert_readable(state)
+    assert "I quit" in state.explain(debug=True)
 
 
 async def test_cancelling_one_session_leaves_the_others_alone() -> None:

@@ -204,16 +204,16 @@ async def test_a_model_that_breaks_in_the_middle_of_an_answer_leaves_nothing_bro
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "expected"),
+    ("error", "kind", "expected", "told"),
     [
-        (RuntimeError("disk full"), "tool", "RuntimeError: disk full"),
-        (ToolExecutionError("no such partner"), "tool", "no such partner"),
-        (ToolTimeoutError("the search took too long"), "timeout", "the search took too long"),
-        (ValueError(), "tool", "ValueError"),
+        (RuntimeError("disk full"), "tool", "RuntimeError in fail", "RuntimeError: disk full"),
+        (ToolExecutionError("no such partner"), "tool", "no such partner", "no such partner"),
+        (ToolTimeoutError("the search took too long"), "timeout", *["the search took too long"] * 2),
+        (ValueError(), "tool", "ValueError in fail", "ValueError"),
     ],
     ids=repr,
 )
-async def test_errors_of_tools_are_classified(error: Exception, kind: str, expected: str) -> None:
+async def test_errors_of_tools_are_classified(error: Exception, kind: str, expected: str, told: str) -> None:
     @tool
     async def fail() -> str:
         raise error
@@ -222,7 +222,7 @@ async def test_errors_of_tools_are_classified(error: Exception, kind: str, expec
     failure = failure_of(state)
     assert (failure.type, failure.message) == (kind, expected)
     assert (failure.tool, failure.tool_call_id) == ("fail", "call_1")
-    assert state.messages[-1].text == f"Error: {expected}"
+    assert state.messages[-1].text == f"Error: {told}"
 
 
 @pytest.mark.parametrize(

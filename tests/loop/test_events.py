@@ -158,7 +158,9 @@ async def test_the_event_of_a_failed_tool_call_has_its_error() -> None:
     (completed,) = events.of(ToolCallCompleted)
     assert not completed.success
     assert completed.error is not None
-    assert "RuntimeError: broken" in completed.error
+    assert completed.error == "RuntimeError in broken"
+    assert completed.raised == "RuntimeError: broken"
+    assert "RuntimeError: broken" not in repr(completed)
     (step,) = events.of(AgentStepCompleted)
     assert step.error_count == 1
 

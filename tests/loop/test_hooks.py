@@ -376,7 +376,10 @@ async def test_a_hook_that_raises_is_a_failure_in_the_trace(hook: type[BadHook])
     state = await agent.run("go")
     assert state.status is AgentStatus.FAILED
     assert state.steps[0].failures[0].type == "unknown"
-    assert "the cache is down" in assert_readable(state)
+    explanation = assert_readable(state)
+    assert "failed: RuntimeError" in explanation
+    assert "the cache is down" not in explanation
+    assert "the cache is down" in state.explain(debug=True)
 
 
 @pytest.mark.parametrize("hook", [BadRequest, BadResponse, BadBeforeTool, BadResult])

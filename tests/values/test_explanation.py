@@ -90,7 +90,7 @@ def lines(state: AgentState) -> list[str]:
         (
             scripted(call("broken"), tools=[broken]),
             "Failed after 1 step (error). ErrorPolicyCriterion decided: "
-            "Tool error, stopped by policy: RuntimeError: broken.",
+            "Tool error, stopped by policy: RuntimeError in broken.",
         ),
         (
             scripted(call("pay", {"amount": 5}), tools=[paying()]),
@@ -163,10 +163,10 @@ async def test_a_step_has_its_work_and_the_decision_after_it() -> None:
         error_policy=ErrorPolicy.retry_tool_errors(),
     )
     first, second = (await agent.run("go")).explanation.steps
-    assert (first.number, first.summary) == (1, "echo ok; broken failed: RuntimeError: broken")
+    assert (first.number, first.summary) == (1, "echo ok; broken failed: RuntimeError in broken")
     assert [(c.tool_call_id, c.tool, c.status, c.error) for c in first.calls] == [
         ("call_1", "echo", CallStatus.SUCCEEDED, None),
-        ("call_2", "broken", CallStatus.FAILED, "RuntimeError: broken"),
+        ("call_2", "broken", CallStatus.FAILED, "RuntimeError in broken"),
     ]
     assert (first.tokens, first.decision, first.resolved_by) == (1200, REQUEST, "ToolCallPresenceCheck")
     assert (first.verdict, first.policy) == ("continue", "Tool error, retrying (1/3)")
@@ -474,14 +474,14 @@ async def test_the_text_is_that_of_the_explanation() -> None:
     assert state.explain() == str(state.explanation)
     assert state.explain() == (
         "Failed after 2 steps (error). ErrorPolicyCriterion decided: "
-        "Tool error, stopped by policy: RuntimeError: broken.\n"
+        "Tool error, stopped by policy: RuntimeError in broken.\n"
         "\n"
         "Steps\n"
         "    1  echo ok  [1,200 tokens, 0 ms]  → continue, ToolCallPresenceCheck\n"
-        "    2  broken failed: RuntimeError: broken  [0 ms]  → stop (error), ErrorPolicyCriterion\n"
+        "    2  broken failed: RuntimeError in broken  [0 ms]  → stop (error), ErrorPolicyCriterion\n"
         "\n"
         "What each rule decided after step 2\n"
-        "  forbid  ErrorPolicyCriterion   Tool error, stopped by policy: RuntimeError: broken\n"
+        "  forbid  ErrorPolicyCriterion   Tool error, stopped by policy: RuntimeError in broken\n"
         "  allow   StopRequestedCheck     No stop was requested\n"
         "  allow   StepsLimit             2 of 20 steps used\n"
         "  allow   ExecutionTimeLimit     0.0 of 300 s used\n"

@@ -54,7 +54,7 @@ from tests.wire.random_runs import (
 )
 from tests.wire.test_envelope_golden import fixed_events
 from whyloop import Agent, ErrorPolicy, FinishReason, ModelResponse, ToolCall, Usage, tool
-from whyloop.errors import ConfigurationError
+from whyloop.errors import ConfigurationError, ToolExecutionError
 from whyloop.events import (
     AgentEvent,
     AgentStatusChanged,
@@ -371,7 +371,7 @@ async def test_credentials_in_errors_results_and_arguments_are_removed() -> None
 
     @tool
     async def fail() -> str:
-        raise RuntimeError("Authorization: Bearer abcdefghijklmnop1234")
+        raise ToolExecutionError("Authorization: Bearer abcdefghijklmnop1234")
 
     events: Run = []
     asked = calls(call("look", {"api_key": "sk-abcdefghijklmnop1234"}), call("fail"))

@@ -23,6 +23,7 @@ from tests.wire.random_runs import (
 )
 from tests.wire.test_envelope_golden import fixed_events
 from whyloop import AgentStatus, ErrorPolicy, PendingCall, Usage, tool
+from whyloop.errors import ToolExecutionError
 from whyloop.events import AgentEvent, AgentStatusChanged, StreamChunkReceived
 from whyloop.testing import call, calls, text
 from whyloop.values.text import clean
@@ -261,7 +262,7 @@ async def test_credentials_in_errors_results_and_arguments_are_removed() -> None
 
     @tool
     async def fail() -> str:
-        raise RuntimeError("Authorization: Bearer abcdefghijklmnop1234")
+        raise ToolExecutionError("Authorization: Bearer abcdefghijklmnop1234")
 
     events: Run = []
     asked = calls(call("look", {"api_key": "sk-abcdefghijklmnop1234"}), call("fail"))

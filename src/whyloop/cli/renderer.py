@@ -221,7 +221,8 @@ def _answer(message: Message, full: bool, note: str = "") -> Line:
 def _step(state: AgentState, step: Step, full: bool) -> Iterator[Line]:
     messages = state.messages_of(step)
     if step.failures and step.failures[0].is_model_call:
-        yield model_problem(step.failures[0].message, step.finish_reason)
+        failure = step.failures[0]
+        yield model_problem(failure.raised or failure.message, step.finish_reason)
     note = changes_note(step.response_changed_by)
     answer = next((message for message in messages if message.is_assistant), None)
     if answer is not None and answer.text:
@@ -230,8 +231,10 @@ def _step(state: AgentState, step: Step, full: bool) -> Iterator[Line]:
         yield Line(Kind.ERROR, f"response {note}")
     asked = {call.id: call for message in messages for call in message.tool_calls}
     results = {message.tool_call_id: message.text for message in messages if message.is_tool}
+    raised = {failure.tool_call_id: failure.raised for failure in step.failures}
     for run in step.tool_calls:
-        yield from _run(run, asked.get(run.id), results.get(run.id, ""), full, timed=not step.untimed)
+        error, result = raised.get(run.id) or run.error, results.get(run.id, "")
+        yield from _run(run, asked.get(run.id), error or result, full, timed=not step.untimed)
     if interrupted := interruption_text(step):
         yield Line(Kind.ERROR, interrupted)
     if step.outcome is not None:
@@ -258,7 +261,7 @@ def _run(
     if run.success:
         yield Line(Kind.ERROR if full else Kind.RESULT, _result(result, full))
     else:
-        yield Line(Kind.ERROR, _result(run.error or result, full))
+        yield Line(Kind.ERROR, _result(result, full))
 
 
 def _is_denied(run: ToolRun) -> bool:
@@ -269,13 +272,14 @@ def _is_denied(run: ToolRun) -> bool:
 
 def _open_step(step: OpenStep, full: bool) -> Iterator[Line]:
     if step.failure is not None:
-        yield model_problem(step.failure.message, step.finish_reason)
+        yield model_problem(step.failure.raised or step.failure.message, step.finish_reason)
     if step.message is not None and step.message.text:
         yield _answer(step.message, full, changes_note(step.response_changed_by))
     for index, call in enumerate(step.calls):
         asked, result = step.call_to_run(index), call.result
         if result is not None:
-            yield from _run(call.run_of(asked, result), asked, result.content, full)
+            raised = result.failure and result.failure.raised
+            yield from _run(call.run_of(asked, result), asked, raised or result.error or result.content, full)
         else:
             head = f"{shortened(asked.name)}({_arguments(asked.arguments, full)})"
             yield Line(Kind.OPEN, _progress(call), head, note=_changes(asked))

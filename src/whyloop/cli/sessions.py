@@ -166,7 +166,7 @@ async def show(store: Store, args: argparse.Namespace) -> int:
 def _document(state: AgentState, summary: Summary) -> dict[str, Any]:
     """Return a session as plain data: its steps and decisions, and all messages."""
     return {
-        **document(state),
+        **document(state, debug=True),
         "agent": state.agent,
         "identity": state.identity,
         "parent_agent_id": state.parent_agent_id,

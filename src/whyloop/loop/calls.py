@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from whyloop.errors import NestingError, ScriptError, ToolTimeoutError
+from whyloop.errors import NestingError, ScriptError, ToolExecutionError, ToolTimeoutError
 from whyloop.logger import log_error
-from whyloop.loop.hooks import AroundTool, Block, RunTool, expected
+from whyloop.loop.hooks import AroundTool, Block, RunTool, WrongAnswerError, expected
 from whyloop.loop.setup import Setup
 from whyloop.rules.classification import error_text, raised_by_tool, tool_failure
 from whyloop.tools.lenient import lenient
 from whyloop.tools.schema import Problem
-from whyloop.tools.tool import RunContext, ToolContext, ToolDefinition, encoded
+from whyloop.tools.tool import CarriedError, RunContext, ToolContext, ToolDefinition, encoded
 from whyloop.values import encoding
 from whyloop.values.approval import Question
 from whyloop.values.decisions import uncertain_question
@@ -176,7 +176,8 @@ def _question(run: Run, index: int, call: ToolCall) -> str | None:
             return None
     except Exception as error:
         what = f"the approval rule of tool {tool.name} failed, so a person is asked"
-        log_error(run.state.agent_id, run.state.execution.next_step_number(), what, error)
+        step_number = run.state.execution.next_step_number()
+        log_error(run.state.agent_id, step_number, what, error, call.arguments)
         return f"{tool.name} waits for approval: its approval rule failed with {type(error).__name__}"
     return f"{tool.name} waits for approval"
 
@@ -381,18 +382,26 @@ def _textual(result: ToolResult) -> ToolResult:
 
 
 def _failed(failure: Failure, for_model: str | None = None) -> ToolResult:
-    return ToolResult(f"Error: {for_model or failure.message}", failure.message, failure)
+    text = for_model or failure.raised or failure.message
+    return ToolResult(f"Error: {text}", failure.message, failure)
 
 
 def _raised(call: ToolCall, context: ToolContext, error: BaseException) -> ToolResult:
-    log_error(context.agent_id, context.step_number, f"tool {call.name} failed", error)
+    if isinstance(error, CarriedError):
+        error = error.__cause__ or error
+    what = f"tool {call.name} failed"
+    log_error(context.agent_id, context.step_number, what, error, call.arguments)
     return _failed(raised_by_tool(call, error))
 
 
 def _hook_failed(call: ToolCall, context: ToolContext, error: BaseException) -> ToolResult:
-    log_error(context.agent_id, context.step_number, f"a hook around tool {call.name} failed", error)
-    text = f"a hook around {call.name} failed: {error_text(error)}"
-    return _failed(tool_failure(ErrorType.UNKNOWN, call, text))
+    what = f"a hook around tool {call.name} failed"
+    log_error(context.agent_id, context.step_number, what, error, call.arguments)
+    text, raised = f"a hook around {call.name} failed", error_text(error)
+    if isinstance(error, ToolExecutionError | WrongAnswerError):  # Their texts are for people.
+        return _failed(tool_failure(ErrorType.UNKNOWN, call, f"{text}: {error}"))
+    failure = tool_failure(ErrorType.UNKNOWN, call, f"{text}: {type(error).__name__}")
+    return _failed(replace(failure, raised=raised), f"{text}: {raised}")
 
 
 def _unknown_tool(call: ToolCall, names: Sequence[str]) -> ToolResult:

@@ -95,12 +95,16 @@ class Hooks:
         self.around_tool = [(_name(h), h.around_tool) for h in given if _overrides(h, "around_tool")]
 
 
+class WrongAnswerError(TypeError):
+    """A hook returned a value of another type; the text is for people."""
+
+
 def expected(kind: type[T], answer: object) -> T:
-    """Return the answer of a hook; raise a `TypeError` if it is of another type."""
+    """Return the answer of a hook; raise a `WrongAnswerError` if it is of another type."""
     if isinstance(answer, kind):
         return answer
-    # Named by its type: the value may hold arguments, and this text is for people.
-    raise TypeError(f"a hook returned {type(answer).__name__} instead of {kind.__name__}")
+    # Named by its type: the value may hold arguments.
+    raise WrongAnswerError(f"a hook returned {type(answer).__name__} instead of {kind.__name__}")
 
 
 def _name(hook: Hook) -> str:

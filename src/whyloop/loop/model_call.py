@@ -13,14 +13,21 @@ from msgspec.structs import replace
 
 from whyloop.errors import NestingError, ResponseValidationError, ScriptError, WhyloopError
 from whyloop.events import ChunkKind
+from whyloop.logger import log_error
 from whyloop.loop.attempts import asking
 from whyloop.loop.calls import CallPlan, plan_at_once, plan_calls, run_context
-from whyloop.loop.hooks import AroundModel, AskModel, expected
+from whyloop.loop.hooks import AroundModel, AskModel, WrongAnswerError, expected
 from whyloop.loop.output import Output, json_start, language_before_call
 from whyloop.loop.setup import RequestParts, Setup, send
 from whyloop.loop.turns import in_turns
 from whyloop.loop.wrap_up import check_wrap_up, wrap_up_mode, wrap_up_request
-from whyloop.rules.classification import answer_failure, error_text, model_failure, normalize_response, repair
+from whyloop.rules.classification import (
+    OwnCodeError,
+    answer_failure,
+    model_failure,
+    normalize_response,
+    repair,
+)
 from whyloop.text.turns import SLICE, slices
 from whyloop.text.visible_text import VisibleText
 from whyloop.tools.tool import RunContext
@@ -106,7 +113,7 @@ async def _make_instructions(
     except (WhyloopError, SystemExit):
         raise
     except Exception as error:
-        raise RuntimeError(f"the instructions could not be made: {error_text(error)}") from error
+        raise _own_code(run, "the instructions could not be made", error) from error
     if not isinstance(text, str):
         raise TypeError(f"the function for the instructions returned {type(text).__name__}: return a string")
     text = clean(text)
@@ -114,6 +121,12 @@ async def _make_instructions(
         text = run.setup.output.instructions(text, run.setup.output_mode) or ""
     step.request = run.setup.request_parts.instructed(text)
     return text
+
+
+def _own_code(run: Run, what: str, error: Exception) -> OwnCodeError:
+    """Log an exception of the application's own code; return the one that people see."""
+    log_error(run.state.agent_id, run.state.execution.next_step_number(), what, error)
+    return OwnCodeError(what, error)
 
 
 def _ask(run: Run, step: StepInProgress, instructions: str | None) -> Awaitable[ModelResponse]:
@@ -145,19 +158,31 @@ def _ask_through(
 
     async def ask(received: ModelRequest) -> ModelResponse:
         answer: ModelResponse | None = None
+        failed: Exception | None = None
 
         async def ask_next(request: ModelRequest) -> ModelResponse:
-            nonlocal answer
+            nonlocal answer, failed
             is_changed = expected(ModelRequest, request) is not received
             by = (*changed_by, name) if is_changed else changed_by
             step.request = parts.changed(run.state.messages, request, by)
             step.response_changed_by = ()
-            answer = await _ask_through(run, step, parts, inner_hooks, by)(request)
+            try:
+                answer = await _ask_through(run, step, parts, inner_hooks, by)(request)
+            except Exception as error:
+                failed = error
+                raise
             return answer
 
-        response = expected(
-            ModelResponse, await around_model(received, run_context(run.setup, run.state), ask_next)
-        )
+        try:
+            response = expected(
+                ModelResponse, await around_model(received, run_context(run.setup, run.state), ask_next)
+            )
+        except (WhyloopError, WrongAnswerError):
+            raise
+        except Exception as error:
+            if error is failed:
+                raise
+            raise _own_code(run, f"the hook {name} failed", error) from error
         if response is not answer:
             step.response_changed_by = (*step.response_changed_by, name)
         return response

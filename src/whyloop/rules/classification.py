@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from whyloop.errors import (
     ConfigurationError,
     ModelError,
+    NestingError,
     RateLimitError,
     RequestTimeoutError,
     ResponseValidationError,
@@ -52,8 +53,24 @@ def provider_error_type(status: int | None, text: str) -> ErrorType:
     return ErrorType.MODEL
 
 
+class OwnCodeError(Exception):
+    """An exception of the application's own code in a model call, as its cause.
+
+    Args:
+        what: What failed, for people: "the hook Audit failed".
+        cause: The exception that the code raised.
+    """
+
+    def __init__(self, what: str, cause: BaseException) -> None:
+        super().__init__(f"{what}: {type(cause).__name__}")
+        self.__cause__ = cause
+
+
 def model_failure(error: BaseException) -> Failure:
     """Return the failure for the exception of a model call."""
+    if isinstance(error, OwnCodeError) and error.__cause__ is not None:
+        failure = model_failure(error.__cause__)
+        return replace(failure, message=str(error), raised=failure.message)
     status = _http_status(error)
     match error:
         case RateLimitError():
@@ -114,10 +131,17 @@ def tool_failure(
 
 
 def raised_by_tool(call: ToolCall, error: BaseException) -> Failure:
-    """Return the failure for a tool's exception, which may be a timeout."""
+    """Return the failure for a tool's exception, which may be a timeout.
+
+    People see the message of a `ToolExecutionError`, which is written for them, and of any other only the
+    class: it may quote arguments.
+    """
     kind = ErrorType.TIMEOUT if isinstance(error, TimeoutError) else ErrorType.TOOL
-    retryable = not isinstance(error, ToolExecutionError) or error.retryable is not False
-    return tool_failure(kind, call, error_text(error), retryable=retryable, exception=type(error).__name__)
+    name, text = type(error).__name__, error_text(error)
+    if isinstance(error, ToolExecutionError | NestingError):
+        retryable = getattr(error, "retryable", True) is not False
+        return tool_failure(kind, call, text, retryable=retryable, exception=name)
+    return replace(tool_failure(kind, call, f"{name} in {call.name}", exception=name), raised=text)
 
 
 def error_text(error: BaseException) -> str:

@@ -62,11 +62,11 @@ async def step_detail(
     step: Step | OpenStep
     if 1 <= index <= total:
         held = await with_steps(store, end, max(0, index - 2), index)
-        step, shown = held.steps[index - 1], step_document(held, index)
+        step, shown = held.steps[index - 1], step_document(held, index, debug=True)
         first, messages = step.first_message, held.messages_of(step)
         release(held)
     elif index == total + 1 and state.open_step is not None:
-        step, shown = state.open_step, open_step_document(state) or {}
+        step, shown = state.open_step, open_step_document(state, debug=True) or {}
         first, messages = len(state.messages), () if step.message is None else (step.message,)
     else:
         has = counted(total, "closed step")
@@ -291,7 +291,7 @@ async def _steps(state: AgentState, redaction: Redaction | None) -> list[Raw]:
             "messages": [[0, step.first_message]] if record.messages is None else record.messages,
             "incomplete": step.request is None,
         }
-        shown = _with_answer(step_document(state, index), state.messages_of(step))
+        shown = _with_answer(step_document(state, index, debug=True), state.messages_of(step))
         steps.append(Raw(msgspec.json.encode({**redacted(shown, redaction), "request_sent": request})))
         await turns.take()
     return steps

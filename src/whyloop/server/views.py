@@ -202,12 +202,12 @@ async def trace_page(
     held = await with_steps(store, end, max(0, first - 1), last) if first < last else state
     steps: list[Raw] = []
     for index in range(first + 1, last + 1):
-        steps.append(step_view(step_document(held, index), redaction, is_brief=query.brief))
+        steps.append(step_view(step_document(held, index, debug=True), redaction, is_brief=query.brief))
         await turns.take()
     release(held)
     shown = redacted(document(state, ()), redaction)
-    opened = open_step_document(state)
-    explanation = explanation_of(await _execution(store, end))
+    opened = open_step_document(state, debug=True)
+    explanation = explanation_of(await _execution(store, end), debug=True)
     await turns.take()
     text = str(explanation)
     await turns.take()

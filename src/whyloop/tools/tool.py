@@ -414,10 +414,16 @@ def _hand_over(
         loop.call_soon_threadsafe(settle)
 
 
+class CarriedError(RuntimeError):
+    """The exception of a thread that a future cannot carry, as its cause."""
+
+
 def _carried(error: BaseException) -> BaseException:
     """Return the error, or another one if a future cannot carry it."""
     if isinstance(
         error, StopIteration | GeneratorExit | asyncio.CancelledError | KeyboardInterrupt | SystemExit
     ):
-        return RuntimeError(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+        carried = CarriedError(type(error).__name__)
+        carried.__cause__ = error
+        return carried
     return error

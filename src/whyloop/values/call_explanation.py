@@ -8,12 +8,13 @@ from enum import StrEnum
 from msgspec import Struct
 
 from whyloop.values.approval import Approval, Verdict
+from whyloop.values.failure import Failure
 from whyloop.values.messages import Message, ToolCall
 from whyloop.values.next_action import NAME_LENGTH
 from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun
 from whyloop.values.text import shortened
 
-ERROR_LENGTH = 80
+ERROR_LENGTH, RAISED_LENGTH = 80, 1000
 
 
 class CallStatus(StrEnum):
@@ -85,33 +86,48 @@ class CallExplanation(Struct, frozen=True, kw_only=True):
         return f"{self.tool} {', '.join(filter(None, [result, *by]))}"
 
 
-def calls_of(step: Step, messages: Sequence[Message]) -> tuple[CallExplanation, ...]:
+def failure_text(failure: Failure, debug: bool) -> str:
+    """Return the error for people, or with `debug` the message of an exception."""
+    if debug and failure.raised:
+        return shortened(failure.raised, RAISED_LENGTH)
+    return shortened(failure.message, ERROR_LENGTH)
+
+
+def calls_of(step: Step, messages: Sequence[Message], debug: bool = False) -> tuple[CallExplanation, ...]:
     """Return the explanations of the calls of a closed step."""
-    failed = {failure.tool_call_id for failure in step.failures}
+    failed = {failure.tool_call_id: failure for failure in step.failures}
     asked = {call.id: call for message in messages for call in message.tool_calls}
-    return tuple(_call(run, failed=run.id in failed, asked=asked) for run in step.tool_calls)
+    return tuple(_call(run, failed.get(run.id), asked, debug) for run in step.tool_calls)
 
 
-def _call(run: ToolRun, *, failed: bool, asked: Mapping[str, ToolCall]) -> CallExplanation:
+def _call(
+    run: ToolRun, failure: Failure | None, asked: Mapping[str, ToolCall], debug: bool
+) -> CallExplanation:
     return CallExplanation(
         tool_call_id=shortened(run.id, NAME_LENGTH),
         tool=shortened(run.name, NAME_LENGTH),
-        status=closed_call_status(run, failed=failed),
-        error=None if run.error is None else shortened(run.error, ERROR_LENGTH),
+        status=closed_call_status(run, failed=failure is not None),
+        error=_error(run.error, failure, debug),
         approvals=run.approvals,
         changed_by=_changed_by(asked[run.id]) if run.id in asked else (),
     )
 
 
-def open_calls_of(step: OpenStep) -> tuple[CallExplanation, ...]:
+def _error(error: str | None, failure: Failure | None, debug: bool) -> str | None:
+    if debug and failure is not None and failure.raised:
+        return failure_text(failure, debug)
+    return None if error is None else shortened(error, ERROR_LENGTH)
+
+
+def open_calls_of(step: OpenStep, debug: bool = False) -> tuple[CallExplanation, ...]:
     """Return the explanations of the calls of an open step."""
-    return tuple(_open_call(asked, call) for asked, call in zip(step.tool_calls, step.calls, strict=True))
+    calls = zip(step.tool_calls, step.calls, strict=True)
+    return tuple(_open_call(asked, call, debug) for asked, call in calls)
 
 
-def _open_call(asked: ToolCall, call: OpenCall) -> CallExplanation:
-    error = None
-    if call.result is not None:
-        error = call.result.error and shortened(call.result.error, ERROR_LENGTH)
+def _open_call(asked: ToolCall, call: OpenCall, debug: bool) -> CallExplanation:
+    result = call.result
+    error = None if result is None else _error(result.error, result.failure, debug)
     return CallExplanation(
         tool_call_id=shortened(asked.id, NAME_LENGTH),
         tool=shortened(asked.name, NAME_LENGTH),

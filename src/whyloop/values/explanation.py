@@ -12,7 +12,13 @@ from msgspec import Struct
 from whyloop.errors import ConfigurationError
 from whyloop.values import encoding
 from whyloop.values.approval import Approval
-from whyloop.values.call_explanation import ERROR_LENGTH, CallExplanation, calls_of, open_calls_of
+from whyloop.values.call_explanation import (
+    ERROR_LENGTH,
+    CallExplanation,
+    calls_of,
+    failure_text,
+    open_calls_of,
+)
 from whyloop.values.continuation import (
     ContinuationDecision,
     ContinuationEvaluation,
@@ -169,12 +175,15 @@ class Explanation(Struct, frozen=True, kw_only=True):
         return document
 
 
-def explanation_of(state: AgentState, *, most_steps: int | None = None) -> Explanation:
-    """Explain the current execution; `most_steps` leaves out the middle of it."""
+def explanation_of(state: AgentState, *, most_steps: int | None = None, debug: bool = False) -> Explanation:
+    """Explain the current execution; `most_steps` leaves out the middle of it.
+
+    With `debug`, the messages of tools' own exceptions are in it.
+    """
     recorded = state.execution_steps
-    steps = [_step(state, step, step.number) for step in ends_of(recorded, most_steps)]
+    steps = [_step(state, step, step.number, debug) for step in ends_of(recorded, most_steps)]
     if state.open_step is not None:
-        steps.append(_open_step(state.open_step))
+        steps.append(_open_step(state.open_step, debug))
     # A resumed run has no outcome yet: its rules were last evaluated after its last step.
     outcome = state.last_continuation_outcome or (recorded[-1].outcome if recorded else None)
     used = state.execution.usage
@@ -310,13 +319,13 @@ def _last_failure(outcome: ContinuationOutcome, step: Step | None) -> str:
     return error_text(outcome, step).removeprefix(outcome.reason).rstrip(".")
 
 
-def _step(state: AgentState, step: Step, number: int) -> StepExplanation:
+def _step(state: AgentState, step: Step, number: int, debug: bool = False) -> StepExplanation:
     messages = state.messages_of(step)
-    calls = calls_of(step, messages)
+    calls = calls_of(step, messages, debug)
     failure, interrupted = step.model_failure, interruption_text(step)
     wrong = next((failure for failure in step.failures if failure.readable), None)
     notes, attempts = _notes(step.source), _attempts(step.source)
-    error = shortened(failure.message, ERROR_LENGTH) if failure else None
+    error = failure_text(failure, debug) if failure else None
     if error is not None:
         did = f"the model call failed{attempts and f' {attempts}'}: {error}"
     elif wrong is not None:
@@ -370,8 +379,8 @@ def _unknown(step: Step) -> tuple[str, ...]:
     return (*(() if step.usage.reported else ("tokens",)), *(("time",) if step.untimed else ()))
 
 
-def _open_step(step: OpenStep) -> StepExplanation:
-    calls, notes = open_calls_of(step), _notes(step.source)
+def _open_step(step: OpenStep, debug: bool) -> StepExplanation:
+    calls, notes = open_calls_of(step, debug), _notes(step.source)
     if attempts := _attempts(step.source):
         notes = (*notes, f"answered {attempts}")
     return StepExplanation(

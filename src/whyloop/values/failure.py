@@ -82,6 +82,16 @@ class Failure(Struct, frozen=True, gc=False, omit_defaults=True):
     """True for an answer that arrived but is wrong: it stays in the history, to be corrected."""
     correction: Correction | None = None
     """The text for the model about an answer that does not fit the output type; people see `message`."""
+    raised: str | None = None
+    """The class and the message of an exception of the application's own code, such as a tool.
+
+    They may quote arguments, so only people who look for the fault see them.
+    """
+
+    def __repr__(self) -> str:
+        """Return one short line, without the message of an exception."""
+        named = "" if self.tool is None else f", tool={self.tool!r}"
+        return f"Failure({self.type.value}, {self.message!r}{named})"
 
     @property
     def is_free(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError
 from whyloop.values.credentials import REMOVED
@@ -278,3 +279,10 @@ class ToolResult(Struct, frozen=True, gc=False, omit_defaults=True):
     """A note only for the model, in front of the content: the arguments that a person chose."""
     polling: bool = False
     """True if the tool is meant to be called repeatedly."""
+
+    def without_raised(self) -> ToolResult:
+        """Return the result without the message of a tool's own exception."""
+        if self.failure is None or self.failure.raised is None:
+            return self
+        failure = replace(self.failure, raised=None)
+        return replace(self, content=f"Error: {failure.message}", failure=failure)

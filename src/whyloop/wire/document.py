@@ -33,8 +33,11 @@ _LIMITS = {
 }
 
 
-def document(state: AgentState, steps: Iterable[int] | None = None) -> Document:
-    """Return the session as plain data, with all or some of its steps."""
+def document(state: AgentState, steps: Iterable[int] | None = None, *, debug: bool = False) -> Document:
+    """Return the session as plain data, with all or some of its steps.
+
+    With `debug`, the messages of tools' own exceptions are in it.
+    """
     outcome, execution = state.last_continuation_outcome, state.execution
     shown = range(state.steps.start + 1, len(state.steps) + 1) if steps is None else steps
     return {
@@ -43,7 +46,7 @@ def document(state: AgentState, steps: Iterable[int] | None = None) -> Document:
         "stop_reason": state.stop_reason,
         "resolved_by": outcome.resolved_by if outcome else None,
         "reason": (error_text(outcome, state.current_step) or None) if outcome else None,
-        "steps": [step_document(state, index) for index in shown],
+        "steps": [step_document(state, index, debug=debug) for index in shown],
         "usage": _usage(state.usage),
         "times": {
             "session_started_at": state.state_info.started_at.isoformat(),
@@ -68,7 +71,7 @@ def _usage(usage: Usage) -> Document:
 # Steps
 
 
-def step_document(state: AgentState, index: int) -> Document:
+def step_document(state: AgentState, index: int, *, debug: bool = False) -> Document:
     """Return what a step did, and what was decided after it.
 
     `index` is its number in the session, from 1 on. The step before it says how long it waited for a
@@ -79,7 +82,11 @@ def step_document(state: AgentState, index: int) -> Document:
     messages = state.messages_of(step)
     calls = {call.id: call for message in messages for call in message.tool_calls}
     results = {message.tool_call_id: message.text for message in messages if message.is_tool}
-    failed = {failure.tool_call_id for failure in step.failures}
+    failures = [_shown(failure, debug) for failure in step.failures]
+    failed = {failure.tool_call_id: failure for failure in step.failures}
+    if not debug:  # The model reads more than people.
+        private = {key: failure for key, failure in failed.items() if failure.raised}
+        results |= {key: f"Error: {failure.message}" for key, failure in private.items() if key in results}
     return {
         "index": index,
         "number": step.number,
@@ -100,14 +107,14 @@ def step_document(state: AgentState, index: int) -> Document:
             _call(run, calls.get(run.id), results.get(run.id), failed=run.id in failed)
             for run in step.tool_calls
         ],
-        "failures": _failures(step.failures),
+        "failures": failures,
         "interrupted": step.interrupted and step.interrupted.value,
         "wrap_up": step.wrap_up,
         "outcome": step.outcome.to_dict() if step.outcome else None,
     }
 
 
-def open_step_document(state: AgentState) -> Document | None:
+def open_step_document(state: AgentState, *, debug: bool = False) -> Document | None:
     """Return the step in progress in the form of a closed one; None if there is none.
 
     Its outcome is that of the pause in it, if the run is paused.
@@ -134,8 +141,8 @@ def open_step_document(state: AgentState) -> Document | None:
         "source": msgspec.to_builtins(step.source),
         "request": msgspec.to_builtins(step.request),
         "response_changed_by": list(step.response_changed_by),
-        "tool_calls": [_open_call(step, index, call) for index, call in enumerate(step.calls)],
-        "failures": _failures([] if step.failure is None else [step.failure]),
+        "tool_calls": [_open_call(step, index, call, debug) for index, call in enumerate(step.calls)],
+        "failures": [] if step.failure is None else [_shown(step.failure, debug)],
         "interrupted": step.interrupted and step.interrupted.value,
         "wrap_up": execution.wrap_up,
         "outcome": paused.to_dict() if paused else None,
@@ -162,8 +169,9 @@ def _brief_call(call: Document, redaction: Redaction | None) -> Document:
     }
 
 
-def _failures(failures: Sequence[Failure]) -> list[Any]:
-    return [msgspec.to_builtins(replace(each, correction=None)) for each in failures]
+def _shown(failure: Failure, debug: bool) -> Any:
+    """Return a failure without the texts that are only for the model."""
+    return msgspec.to_builtins(replace(failure, correction=None, raised=failure.raised if debug else None))
 
 
 def _call(run: ToolRun, call: ToolCall | None, result: str | None, *, failed: bool) -> Document:
@@ -184,8 +192,10 @@ def _call(run: ToolRun, call: ToolCall | None, result: str | None, *, failed: bo
     }
 
 
-def _open_call(step: OpenStep, index: int, call: OpenCall) -> Document:
+def _open_call(step: OpenStep, index: int, call: OpenCall, debug: bool) -> Document:
     asked, result = step.call_to_run(index), call.result
+    if result is not None and not debug:
+        result = result.without_raised()
     return {
         "id": asked.id,
         "name": asked.name,

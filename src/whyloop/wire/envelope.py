@@ -55,6 +55,8 @@ class BroadcastConfig(Struct, frozen=True, gc=False):
     """The secrets to remove from arguments, results, errors and reasons; None for none. Answers stay."""
     include_other_events: bool = False
     """Send all other events too, with their public fields."""
+    include_tool_errors: bool = False
+    """Send the messages of tools' own exceptions instead of their class: "ValueError in parse"."""
 
     def __post_init__(self) -> None:
         if self.max_argument_length < 0 or self.max_result_length < 0:
@@ -82,13 +84,17 @@ class BroadcastConfig(Struct, frozen=True, gc=False):
 
     @classmethod
     def debug(cls, *, redaction: Redaction | None = DEFAULT_REDACTION) -> BroadcastConfig:
-        """Send the evaluation of every rule, full arguments and all other events too.
+        """Send the evaluation of every rule, full arguments, messages of exceptions and all other events.
 
         Args:
             redaction: The secrets to remove; None for none. Default: `Redaction()`.
         """
         return cls(
-            include_continuation=True, include_tool_args=True, include_other_events=True, redaction=redaction
+            include_continuation=True,
+            include_tool_args=True,
+            include_other_events=True,
+            include_tool_errors=True,
+            redaction=redaction,
         )
 
     def at_most_standard(self) -> BroadcastConfig:
@@ -99,6 +105,7 @@ class BroadcastConfig(Struct, frozen=True, gc=False):
             include_continuation=False,
             include_tool_args=False,
             include_other_events=False,
+            include_tool_errors=False,
             max_argument_length=min(self.max_argument_length, standard.max_argument_length),
             max_result_length=min(self.max_result_length, standard.max_result_length),
         )
@@ -196,11 +203,12 @@ def _tool_started(event: ToolCallStarted, config: BroadcastConfig) -> Data:
 
 
 def _tool_completed(event: ToolCallCompleted, config: BroadcastConfig) -> Data:
+    error = event.raised if event.raised and config.include_tool_errors else event.error
     return {
         "tool": clean(event.tool),
         "tool_call_id": clean(event.tool_call_id),
         "success": event.success,
-        "error": event.error and _text(event.error, config),
+        "error": error and _text(error, config),
         "duration_ms": round(event.duration_ms, 3),
         "result_summary": result_summary(event.result, config.max_result_length, config.redaction),
         **_changes(event),

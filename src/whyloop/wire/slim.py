@@ -174,11 +174,13 @@ def _excerpt(
     state: AgentState, config: SlimSerializationConfig, kept: Sequence[int], hide: Change
 ) -> _Excerpt:
     messages = {index: state.messages[index] for index in kept}
+    # The text that a model reads about a failed call may quote the arguments of the call.
+    for index, failure in _tool_failures(state):
+        is_private = not config.include_tool_args or (failure.raised and not config.keeps_raised)
+        if index in messages and is_private:
+            content = f"Error: {hide(failure.message)}"
+            messages[index] = replace(messages[index], content=content, shown=None)
     if not config.include_tool_args:
-        # The text that a model reads about a failed call may quote the arguments of the call.
-        for index, error in _tool_errors(state):
-            if index in messages:
-                messages[index] = replace(messages[index], content=f"Error: {hide(error)}", shown=None)
         messages = {index: _without_arguments(message) for index, message in messages.items()}
     return _Excerpt(
         messages=tuple(messages.values()),
@@ -187,7 +189,7 @@ def _excerpt(
         outcome=state.last_continuation_outcome,
         execution=state.execution,
         # No call is ever run without its arguments.
-        open_step=_open_step_to_show(state.open_step, hide) if config.include_tool_args else None,
+        open_step=_open_step_to_show(state.open_step, hide, config) if config.include_tool_args else None,
         request_parts=tuple(state.request_parts) if config.include_all_steps else (),
     )
 
@@ -199,22 +201,29 @@ def _without_arguments(message: Message) -> Message:
     )
 
 
-def _tool_errors(state: AgentState) -> Iterator[tuple[int, str]]:
-    """Yield the index of each result of a failed call, with the text for people."""
+def _tool_failures(state: AgentState) -> Iterator[tuple[int, Failure]]:
+    """Yield the index of each result of a failed call, with the failure."""
     for step in state.steps:
         if not step.failures:
             continue
-        failures = {failure.tool_call_id: failure.message for failure in step.failures}
+        failures = {failure.tool_call_id: failure for failure in step.failures}
         for index, run in enumerate(step.tool_calls, step.first_message + 1):
             known = index < len(state.messages) and state.messages[index].tool_call_id == run.id
             if known and run.id in failures:
                 yield index, failures[run.id]
 
 
-def _open_step_to_show(step: OpenStep | None, hide: Change) -> OpenStep | None:
+def _open_step_to_show(
+    step: OpenStep | None, hide: Change, config: SlimSerializationConfig
+) -> OpenStep | None:
     """Return the open step, unless a provider's extras have a secret."""
     extras = step.message.extras if step and step.message else {}
-    return None if extras and hide(extras) != extras else step
+    if step is None or (extras and hide(extras) != extras):
+        return None
+    if config.keeps_raised or all(call.result is None for call in step.calls):
+        return step
+    calls = [replace(each, result=each.result and each.result.without_raised()) for each in step.calls]
+    return replace(step, calls=tuple(calls))
 
 
 def _without_secrets(hide: Change, hide_text: Change, message: Message) -> Message:
@@ -243,7 +252,7 @@ _TEXTS: dict[type, tuple[str, ...]] = {
     ContinuationOutcome: ("evaluations",),
     Execution: ("stop_request", "question", "approvals"),
     Correction: ("for_model",),
-    Failure: ("message", "details", "correction"),
+    Failure: ("message", "details", "correction", "raised"),
     ModelAttempt: ("failure",),
     ModelSource: ("notes", "attempts"),
     OpenCall: ("question", "approvals", "arguments", "result"),
@@ -346,6 +355,8 @@ class _Writer:
             self._left_out |= _METADATA
         if not config.include_tool_args:
             self._left_out |= _ARGUMENTS
+        if not config.keeps_raised:
+            self._left_out[Failure] = {**self._left_out.get(Failure, {}), "raised": None}
 
     def messages(self, messages: Sequence[Message]) -> tuple[SlimMessage, ...]:
         # Providers only require their extras until the next message of the user.

@@ -101,6 +101,12 @@ class SlimSerializationConfig(Struct, frozen=True):
         """
         return cls(None, None, include_all_steps=True, redaction=redaction)
 
+    @property
+    def keeps_raised(self) -> bool:
+        """True if the messages of tools' own exceptions are kept: only with everything else."""
+        parts = (self.include_tool_args, self.include_metadata, self.include_all_steps)
+        return all(parts) and self.max_messages is None and self.max_content_length is None
+
     def __post_init__(self) -> None:
         for field in ("max_messages", "max_content_length"):
             limit = getattr(self, field)

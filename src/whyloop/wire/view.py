@@ -276,6 +276,7 @@ def _call_finished(state: AgentState, t: CallFinished) -> Events:
             result=result.content if error is None else error,
             changed_by=result.changed_by,
             failed=result.failure is not None,
+            raised=None if result.failure is None else result.failure.raised,
         )
     ]
 
