@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
 from whyloop.values import encoding
-from whyloop.values.credentials import MAY_HAVE_CREDENTIALS, REMOVED, without_credentials
+from whyloop.values.credentials import REMOVED, may_have_credentials, without_credentials
 from whyloop.values.encoding import MAX_DEPTH, UNREADABLE, is_too_deep
 
 LONGEST = 512
@@ -143,6 +143,8 @@ _GIVEN = re.compile(
         | (?: \\{{0,4}} ["'] \s{{0,3}},? | , | \n ) \s{{0,20}}
           \\{{0,4}} ["']? [vV]alue \\{{0,4}} ["']? [ \t]{{0,3}} [:=] [ \t]{{0,3}}
         | > (?= [^<>\s]{{1,200}} </ )
+        | [ \t]{{0,3}} : [ \t]{{0,3}} (?= \\{{0,4}} ["'`] [^\s"'`\\]{{4,200}} \\{{0,4}} ["'`] )
+        | ["']? [ \t]{{0,3}} => [ \t]{{0,3}} (?= ["'] [^\s"'\\]{{4,200}} ["'] )
     )
     (?P<value> {_VALUE} )
     """,
@@ -170,6 +172,7 @@ _LINE_IN_QUOTES = re.compile(r"(?P<is>[\w.-]{0,40}+[ \t]?:[ \t]+)(?P<value>[^\s\
 _LINE_START = re.compile(r"(\A|\n|\\n|\")[ \t>*#-]{0,20}(?:\w[\w.-]{0,59})?\Z")
 _LINE_REACH = 80
 _HARMLESS = frozenset(["null", "true", "false", "None", "True", "False", '""', "''", REMOVED])
+_WORDS = frozenset(["none", "null", "true", "false", "string", "required", "optional", "undefined"])
 _HEADERS = frozenset(["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key"])
 _NAME_KEYS = ("name", "key", "header", "Name", "Key")
 _SHORTEST = 8  # A shorter text has no room for a name and a secret, nor for a form.
@@ -206,7 +209,7 @@ class _Rules:
             data, lower = msgspec.json.decode(encoded), _lower(encoded.decode())
         except Exception:  # Only the parts that JSON can hold are kept.
             return self._parts(value)
-        found = self._own or self._name.search(lower) or MAY_HAVE_CREDENTIALS.search(lower)
+        found = self._own or self._name.search(lower) or may_have_credentials(lower)
         # JSON that is shorter than two brackets for each level cannot be too deep.
         if found or (len(lower) > 2 * MAX_DEPTH and is_too_deep(data)):
             return self._inner(data, 0)
@@ -223,13 +226,14 @@ class _Rules:
         """Return the text without its secrets."""
         if len(text) >= _SHORTEST:
             lower = _lower(text)
+            shown = without_credentials(text, lower)
+            if shown is not text:
+                text, lower = shown, _lower(shown)
             has_pair = "value" in lower and self._name.search(lower)
             if has_pair or self._named.search(lower):
                 text = self._without_named(text, lower, depth)
             if has_pair:
                 text = _VALUE_AND_NAME.sub(self._without_value, text)
-            if MAY_HAVE_CREDENTIALS.search(lower):
-                text = without_credentials(text)
         for pattern in self._own:
             text = pattern.sub(REMOVED, text)
         return text
@@ -264,7 +268,9 @@ class _Rules:
         }
 
     def _hidden_by_pair(self, entries: dict[str, Any]) -> str | None:
-        """Return the key of the secret value in {"name": "password", "value": …}."""
+        """Return the key of the secret in {"name": "password", "value": …} or {"user": …, "pass": …}."""
+        if isinstance(entries.get("pass"), str) and ("user" in entries or "username" in entries):
+            return "pass"
         held = "value" if "value" in entries else "Value" if "Value" in entries else None
         if held is None:
             return None
@@ -381,7 +387,9 @@ def _given(text: str, name: re.Match[str]) -> re.Match[str] | None:
     """Return the match of the value that follows a name, if it could be secret."""
     given = _GIVEN.match(text, name.end())
     if given is not None:
-        return None if _is_harmless(given["value"], name[0]) else given
+        # "Unexpected token: 'end'" is an ordinary error.
+        is_word = name[0] == "token" and given["is"].strip() == ":" and not _is_random(given["value"])
+        return None if is_word or _is_harmless(given["value"], name[0]) else given
     start = _LINE_START.search(text[max(0, name.start() - _LINE_REACH) : name.start()])
     if start is not None and (name.start() <= _LINE_REACH or start[1]):
         line = (_LINE_IN_QUOTES if start[1] in ('"', "\\n") else _LINE).match(text, name.end())
@@ -405,7 +413,11 @@ def _is_random(value: str) -> bool:
 
 def _is_harmless(value: str, name: str) -> bool:
     value = value.strip().rstrip(",")
-    return value in _HARMLESS or (name == "token" and _COUNT.match(value) is not None)
+    return (
+        value in _HARMLESS
+        or value.strip("\"'`\\").lower() in _WORDS
+        or (name == "token" and _COUNT.match(value) is not None)
+    )
 
 
 def _replacement(given: re.Match[str]) -> str:
