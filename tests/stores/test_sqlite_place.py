@@ -128,7 +128,12 @@ async def test_a_log_that_is_deleted_is_an_error_and_its_changes_are_saved(
         lease = await store.acquire("a", "me", 30)
         await store.append("a", journal("second"), after=1, lease=lease)
         os.unlink(f"{path}{suffix}")
-        for use in (store.append("a", journal("third"), after=2, lease=lease), store.read("a")):
+        for use in (
+            store.renew(lease),  # As a heartbeat does.
+            store.append("a", journal("third"), after=2, lease=lease),
+            store.append("a", journal("third"), after=2, lease=lease, summary=summary()),
+            store.read("a"),
+        ):
             with pytest.raises(StoreError, match=rf"s\.db{suffix} was deleted.*the last one to end saves"):
                 await use
     async with SqliteStore(path) as again:

@@ -533,9 +533,11 @@ FROM json_each(?) AS wanted CROSS JOIN sessions ON sessions.agent_id = wanted.va
     async def close(self) -> None:
         self._runner.close()
         self._chunks.close()
-        await self._thread.run(self._close_files)  # The last one to close empties the log into the file.
-        self._thread.close()
-        self._scan_thread.close()
+        try:
+            await self._thread.run(self._close_files)  # The last to close empties the log into the file.
+        finally:
+            self._thread.close()
+            self._scan_thread.close()
 
     def _close_files(self) -> None:
         for file in (self._scans, self._slow, self._reads):

@@ -126,6 +126,7 @@ class SqliteFile(Forked):
         self.path = path
         self._place = place
         self._beside: list[tuple[str, Identity]] = []
+        self._is_sound = True
         self._thread = thread
         self._busy_seconds = busy_seconds
         self._sleep = sleep
@@ -212,7 +213,7 @@ class SqliteFile(Forked):
         """Insert one row with a single statement, or run the transaction if that is refused."""
         try:
             with self._lock:
-                self._connection().execute(*insert)
+                self._connection(is_quick=True).execute(*insert)
         except sqlite3.IntegrityError:
             return attempt()
         return None
@@ -271,12 +272,17 @@ class SqliteFile(Forked):
         except sqlite3.Error:
             self._disconnect()
 
-    def _connection(self) -> sqlite3.Connection:
-        """Return the connection, after a look at its files; connect if there is none."""
+    def _connection(self, *, is_quick: bool = False) -> sqlite3.Connection:
+        """Return the connection, after a look at its files; connect if there is none.
+
+        A quick look is at the database alone, unless something was wrong with a file beside it.
+        """
         if self._place is not None and not self._closed:
             self._place.check()
-            if self._db is not None:
+            if self._db is not None and not (is_quick and self._is_sound):
+                self._is_sound = False
                 self._place.check_beside(self._beside)
+                self._is_sound = True
         return self._db or self._opened()
 
     def _opened(self) -> sqlite3.Connection:

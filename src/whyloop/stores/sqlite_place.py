@@ -1,8 +1,9 @@
 """Where a SQLite store has its files, and whether they are still those that it opened.
 
 SQLite writes to a file that was deleted or replaced as long as it has it open, and nobody ever reads that. If
-another file is at its path, the two even share a log, whose changes then appear in the wrong file. So each
-transaction first compares the device and the inode of the files, which takes 1 µs a file.
+another file is at its path, the two even share a log, whose changes then appear in the wrong file. So each use
+of the file first compares its device and inode, which takes 1.5 µs. The files beside it are compared by all
+transactions but the one that a running session makes most often.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Place:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = os.fspath(path)
         # SQLite follows a symbolic link before it places files beside the database.
         self._beside = os.path.realpath(path)
         self.log = f"{self._beside}-wal"
@@ -36,7 +37,8 @@ class Place:
 
         A store that was never opened has no file yet.
         """
-        if self._file is not None and (found := identity(self.path)) != self._file:
+        known = self._file
+        if known is not None and (found := identity(self.path)) != known:
             raise self._error(found)
 
     def keep(self) -> list[tuple[str, Identity]]:
