@@ -2,8 +2,8 @@
 
 SQLite writes to a file that was deleted or replaced as long as it has it open, and nobody ever reads that. If
 another file is at its path, the two even share a log, whose changes then appear in the wrong file. So each
-use of the file first compares its device and inode, which takes 1.5 µs. The files beside it are compared by all
-transactions but the one that a running session makes most often.
+use of the file first compares its device and inode, which takes 1.5 µs. The files beside it are compared
+by all transactions but the one that a running session makes most often.
 """
 
 from __future__ import annotations
