@@ -52,8 +52,8 @@ CanBroadcastAgentEvents Delivery EventFeed FanOut PusherBroadcaster QueueBroadca
 envelope_schema ui_message_schema
 """
 REPLAY = """
-Amounts Comparison Curve Difference Ending ExecutionReplay Problem RecordedExecution Recording Replay Row
-Rules Survey Surveyor compare curves_of diff judge read_runs rules_for survey tune
+Amounts Comparison Curve Difference Ending ExecutionReplay RecordedExecution Recording Replay Row
+Rules RunProblem Survey Surveyor compare curves_of diff judge read_runs rules_for survey tune
 """
 IMPORTS = "ImportReport LogProblem import_log read_log"
 SERVER = "Access AgentServer Limits"

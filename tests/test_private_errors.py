@@ -42,7 +42,7 @@ from whyloop.server import Access
 from whyloop.server.bodies import RIGHTS, Right
 from whyloop.stores import MemoryStore, SqliteStore, Store
 from whyloop.testing import assert_stopped, call
-from whyloop.values.step import error_text
+from whyloop.values.step import end_error
 from whyloop.wire.ag_ui import AgUiHistory, AgUiStream
 from whyloop.wire.protocol_stream import ProtocolStream
 from whyloop.wire.ui import canonical_messages
@@ -197,7 +197,7 @@ def shown_texts(state: AgentState, events: Sequence[AgentEvent]) -> Iterator[str
     for step in state.steps:
         if step.outcome is not None:
             yield from (step.outcome.explain(), json.dumps(step.outcome.to_dict()))
-            yield error_text(step.outcome, step)
+            yield end_error(step.outcome, step)
     with pytest.raises(AssertionError) as caught:
         assert_stopped(state, reason="finish_reason")
     yield str(caught.value)

@@ -11,7 +11,7 @@ from typing import Any
 from whyloop.values.arguments import without_arguments
 from whyloop.values.redaction import DEFAULT_REDACTION
 from whyloop.values.state import AgentState
-from whyloop.values.step import error_text
+from whyloop.values.step import end_error
 from whyloop.values.text import short_id, shortened
 
 _LONGEST_ARGUMENT = 1000
@@ -84,7 +84,7 @@ def log_end(state: AgentState) -> None:
         return
     status = f"{state.status} ({outcome.stop_reason})" if outcome.stop_reason else str(state.status)
     where, by = (short_id(state.agent_id), state.execution.step_number), outcome.resolved_by
-    reason, step = error_text(outcome, state.current_step), state.current_step
+    reason, step = end_error(outcome, state.current_step), state.current_step
     note = step.wrap_up_note if step is not None and state.open_step is None else None
     text = f"{reason}; {note}" if note else reason
     _log.info("Agent [%s] step %d: %s by %s: %s", *where, status, by, text)

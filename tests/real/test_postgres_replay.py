@@ -12,7 +12,7 @@ from tests.real.postgres import PostgresServer
 from tests.replay.test_judge import agent, look
 from whyloop import Session, StepsLimit, TokenUsageLimit
 from whyloop.cli import main, tune
-from whyloop.replay import Problem, Recording, judge, read_runs, survey
+from whyloop.replay import Recording, RunProblem, judge, read_runs, survey
 from whyloop.stores import MemoryStore, PostgresStore, Store
 
 pytestmark = pytest.mark.slow
@@ -47,7 +47,7 @@ async def test_a_store_that_changes_while_it_is_read_is_read_completely(store: S
     seen: set[str] = set()
     problems = []
     async for found in read_runs(store):
-        if isinstance(found, Problem):
+        if isinstance(found, RunProblem):
             problems.append(found)
             continue
         if not seen:

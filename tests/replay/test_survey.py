@@ -26,7 +26,7 @@ from whyloop import (
     Usage,
 )
 from whyloop.errors import ConfigurationError
-from whyloop.replay import Amounts, Problem, Recording, Row, Rules, Surveyor, judge, survey
+from whyloop.replay import Amounts, Recording, Row, Rules, RunProblem, Surveyor, judge, survey
 from whyloop.stores import MemoryStore
 
 FAMILIES: list[list[Any]] = [
@@ -163,7 +163,7 @@ async def test_surveys_of_parts_add_up_to_that_of_the_whole() -> None:
     for surveyor, runs in ((whole, states), (part, states[:1]), (other, states[1:])):
         for run in runs:
             surveyor.add(Recording.of(run))
-    other.add(Problem("x", "unreadable"))
+    other.add(RunProblem("x", "unreadable"))
     part.merge(pickle.loads(pickle.dumps(other)))  # As another process returns it.
     merged, expected = part.result(), whole.result()
     assert merged.rows == expected.rows

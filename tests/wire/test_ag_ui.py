@@ -470,5 +470,5 @@ def test_hostile_text_is_sent_as_text(text: str, arguments: Any) -> None:
 
 def test_without_the_package_the_error_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ag_ui.core", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'whyloop\[ag-ui\]'"):
+    with pytest.raises(ConfigurationError, match=r'pip install "\.\[ag-ui\]"'):
         AgUiStream()

@@ -168,7 +168,7 @@ def live_items(bodies: Sequence[str], *, with_text: bool) -> list[FeedItem]:
     ]
 
 
-def merged(
+def merge_arrivals(
     entries: Sequence[Rendered], chunks: Sequence[FeedItem], current: Cursor | None
 ) -> tuple[list[Rendered], list[FeedItem]]:
     """Return the entries with the text of the steps that they close, and the text of the open step.

@@ -21,7 +21,7 @@ from whyloop.broadcasting.channel import (
     Position,
     Rendered,
     live_items,
-    merged,
+    merge_arrivals,
 )
 from whyloop.errors import ConfigurationError, SessionNotFoundError, SnapshotError
 from whyloop.events import AgentEvent
@@ -414,7 +414,7 @@ class EventFeed:
         # Text that comes after an entry that was not read yet.
         held += [each for each in arrived if each.execution_id == current.id and each.seq > current.last_seq]
         watcher.chunks = [item.body for item in held] + watcher.chunks
-        entries, text = merged(entries, arrived, cursor_of(current))
+        entries, text = merge_arrivals(entries, arrived, cursor_of(current))
         channel.add(without_history(reading), entries, text)
 
 

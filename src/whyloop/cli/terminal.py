@@ -16,7 +16,7 @@ from whyloop.values.text import clean, shortened
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from whyloop.replay.recording import Problem
+    from whyloop.replay.recording import RunProblem
     from whyloop.values.state import AgentState
 
 
@@ -296,7 +296,7 @@ def progress(verb: str) -> Iterator[Callable[..., None]]:
         yield lambda count=1: bar.advance(task, count)
 
 
-def write_problems(problems: Sequence[Problem]) -> None:
+def write_problems(problems: Sequence[RunProblem]) -> None:
     """Write the runs that could not be judged, and why, as errors."""
     for problem in problems[:MOST_LISTED]:
         write_error(f"not judged: {shortened(problem.agent_id, 64)}: {shortened(problem.reason, 300)}")

@@ -25,10 +25,10 @@ from whyloop.cli.terminal import (
     write_lines,
     write_problems,
 )
-from whyloop.replay import Amounts, Ending, ExecutionReplay, Problem, Recording, Rules, judge, read_runs
+from whyloop.replay import Amounts, Ending, ExecutionReplay, Recording, Rules, RunProblem, judge, read_runs
 from whyloop.replay.judge import Rule
 from whyloop.rules.criteria import ContinuationCriteria
-from whyloop.rules.criterion import as_criterion, name_of
+from whyloop.rules.criterion import as_criterion, criterion_name
 from whyloop.rules.error_policy import ErrorPolicy
 from whyloop.rules.limits import (
     CostLimit,
@@ -111,7 +111,7 @@ def rule_text(rule: Rule) -> str:
         return f"ErrorPolicy.{presets[0]}()" if presets else repr(rule)
     if isinstance(rule, ContinuationCriteria):
         return ", ".join(map(rule_text, rule.criteria))
-    return name_of(as_criterion(rule))
+    return criterion_name(as_criterion(rule))
 
 
 # One session
@@ -190,7 +190,7 @@ class Report:
         self.sessions = self.runs = self.different = self.beyond = self.cut_completed = self.unknown = 0
         self.groups: dict[tuple[str, str], Group] = {}
         self.cut: list[dict[str, Any]] = []
-        self.problems: list[Problem] = []
+        self.problems: list[RunProblem] = []
 
     def add(self, agent_id: str, executions: Sequence[ExecutionReplay], *, keep_all: bool) -> None:
         """Count the executions of one session."""
@@ -234,13 +234,13 @@ async def _all_sessions(store: Store, args: argparse.Namespace, rules: list[Rule
     with progress("judged") as advance:
         async for found in read_runs(store, filters_of(args)):
             advance()
-            if isinstance(found, Problem):
+            if isinstance(found, RunProblem):
                 report.problems.append(found)
                 continue
             try:
                 replay = judging.judge(found, grants=not args.no_grants)
             except Exception as error:  # An error in one run must not affect the others.
-                report.problems.append(Problem.of(found.agent_id, error))
+                report.problems.append(RunProblem.of(found.agent_id, error))
                 continue
             report.add(found.agent_id, replay.executions, keep_all=args.json)
     if args.json:

@@ -9,9 +9,9 @@ from typing import Any
 from whyloop.errors import ConfigurationError, WhyloopError
 from whyloop.imports.transcript import (
     MISREAD,
-    Answer,
     LogError,
     LogFormat,
+    LoggedAnswer,
     Result,
     Transcript,
     answer_of,
@@ -221,7 +221,7 @@ def _tool_result(block: Mapping[str, Any], at: Any) -> Result:
 # Shared by both providers
 
 
-def _read(reader: Any, document: Mapping[str, Any], entry: Mapping[str, Any]) -> Answer:
+def _read(reader: Any, document: Mapping[str, Any], entry: Mapping[str, Any]) -> LoggedAnswer:
     """Return the answer, read like a provider's; raise a `LogError` if it is invalid."""
     try:
         return answer_of(reader(document), first_time(entry, *_TIMES))

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from whyloop.errors import WhyloopError
 from whyloop.imports.transcript import (
     MISREAD,
-    Answer,
-    Ending,
     LogError,
     LogFormat,
+    LoggedAnswer,
     Result,
     Transcript,
+    TranscriptEnd,
     answer_of,
     first_text,
     first_time,
@@ -127,7 +127,7 @@ class _Reader(ABC):
     def add(self, event: Event) -> None:
         """Add one event."""
 
-    def _count(self, answer: Answer, response_id: str) -> None:
+    def _count(self, answer: LoggedAnswer, response_id: str) -> None:
         """Add the usage of an answer, if the document has it and the answer does not."""
         if not answer.usage.reported and (counted := self._usages.get(response_id)):
             cached = {"cached_tokens": counted.get("cache_read_tokens")}
@@ -138,7 +138,7 @@ class _Reader(ABC):
         if state == "error":
             self.transcript.ending = _error_ending(reason or "the agent is in the state error")
         elif state in _STATES:
-            self.transcript.ending = Ending(_STATES[state], f"the agent is {state}")
+            self.transcript.ending = TranscriptEnd(_STATES[state], f"the agent is {state}")
         elif state == "running":
             self.transcript.ending = None
 
@@ -210,13 +210,13 @@ class _ActionReader(_Reader):
             self._response_id = response_id
         self._calls[text_of(event.get("id"))] = call.id
         if kind == "finish":
-            self.transcript.ending = Ending(StopReason.COMPLETED, "the agent finished")
+            self.transcript.ending = TranscriptEnd(StopReason.COMPLETED, "the agent finished")
         elif kind == "reject":
-            self.transcript.ending = Ending(StopReason.GUARD_FORBADE, "the agent rejected the task")
+            self.transcript.ending = TranscriptEnd(StopReason.GUARD_FORBADE, "the agent rejected the task")
 
     def _answer(
         self, response: Mapping[str, Any], args: Mapping[str, Any], call: ToolCall | None, at: datetime | None
-    ) -> Answer:
+    ) -> LoggedAnswer:
         """Return the answer that led to an action; a finish is an answer, not a call."""
         answer = _response_of(response, at)
         said = None if answer is None else answer.message
@@ -225,7 +225,7 @@ class _ActionReader(_Reader):
             thought = text_of(args.get("thought"))
         calls = (call,) if call is not None else ()
         if answer is None or said is None:
-            answer = Answer(Message.assistant(thought, calls), at)
+            answer = LoggedAnswer(Message.assistant(thought, calls), at)
         elif call is None or call.id not in [each.id for each in said.tool_calls]:
             text = said.text or thought
             answer.message = Message(MessageRole.ASSISTANT, text, calls, reasoning=said.reasoning)
@@ -285,7 +285,7 @@ class _TypedReader(_Reader):
         match event.get("source"):
             case "agent":
                 thoughts = clean(first_text(said, "reasoning_content"))
-                answer = Answer(Message(MessageRole.ASSISTANT, text, reasoning=thoughts), at)
+                answer = LoggedAnswer(Message(MessageRole.ASSISTANT, text, reasoning=thoughts), at)
                 self._count(answer, first_text(event, "llm_response_id"))
                 self.transcript.answer(answer)
             case "user":
@@ -309,11 +309,16 @@ class _TypedReader(_Reader):
         last = self.transcript.items[-1] if self.transcript.items else None
         ends = name == "finish"
         if ends:
-            self.transcript.ending = Ending(StopReason.COMPLETED, "the agent finished")
+            self.transcript.ending = TranscriptEnd(StopReason.COMPLETED, "the agent finished")
             self._finished.add(call.id)
             said = first_text(arguments, "message") if isinstance(arguments, dict) else ""
             thought = thought or clean(said)
-        if response_id and response_id == self._response_id and isinstance(last, Answer) and last.message:
+        if (
+            response_id
+            and response_id == self._response_id
+            and isinstance(last, LoggedAnswer)
+            and last.message
+        ):
             if not ends:
                 last.message = replace(last.message, tool_calls=(*last.message.tool_calls, call))
                 last.results.append(None)
@@ -321,7 +326,7 @@ class _TypedReader(_Reader):
         self._response_id = response_id
         thoughts = clean(first_text(event, "reasoning_content"))
         calls = () if ends else (call,)
-        answer = Answer(Message(MessageRole.ASSISTANT, thought, calls, reasoning=thoughts), at)
+        answer = LoggedAnswer(Message(MessageRole.ASSISTANT, thought, calls, reasoning=thoughts), at)
         self._count(answer, response_id)
         self.transcript.answer(answer)
 
@@ -349,7 +354,7 @@ class _TypedReader(_Reader):
             self._state(text_of(value), "")
 
 
-def _response_of(response: Mapping[str, Any], at: datetime | None) -> Answer | None:
+def _response_of(response: Mapping[str, Any], at: datetime | None) -> LoggedAnswer | None:
     """Return the answer in the response of a model, if it can be read."""
     if not response.get("choices"):
         return None
@@ -359,6 +364,6 @@ def _response_of(response: Mapping[str, Any], at: datetime | None) -> Answer | N
         return None
 
 
-def _error_ending(text: str) -> Ending:
+def _error_ending(text: str) -> TranscriptEnd:
     reason = next((reason for form, reason in _LIMITS if form.search(text)), StopReason.ERROR_FORBADE)
-    return Ending(reason, shortened(text, 300))
+    return TranscriptEnd(reason, shortened(text, 300))

@@ -13,9 +13,9 @@ from msgspec import Struct
 from whyloop.imports.transcript import (
     MISREAD,
     UNKNOWN_USAGE,
-    Answer,
     LogError,
     LogFormat,
+    LoggedAnswer,
     Result,
     Transcript,
     first_text,
@@ -262,7 +262,7 @@ def _add_message(transcript: Transcript, entry: Mapping[str, Any], at: datetime)
         case "user":
             transcript.query(Message.user(_texts(entry)), at)
         case "assistant":
-            transcript.answer(Answer(_message(entry), at))
+            transcript.answer(LoggedAnswer(_message(entry), at))
         case "tool":
             for part in _dicts(entry, "parts"):
                 _add_response(transcript, part, at)
@@ -275,7 +275,7 @@ def _add_response(transcript: Transcript, part: Mapping[str, Any], at: datetime)
     call_id = first_text(part, "id")
     last = transcript.items[-1] if transcript.items else None
     text = text_of(part.get("response", part.get("result")))
-    if isinstance(last, Answer) and last.message is not None:
+    if isinstance(last, LoggedAnswer) and last.message is not None:
         for call, result in zip(last.message.tool_calls, last.results, strict=True):
             if call.id == call_id and result is not None:
                 result.content = result.content or text
@@ -283,7 +283,7 @@ def _add_response(transcript: Transcript, part: Mapping[str, Any], at: datetime)
     transcript.result(call_id or None, Result(text, at=at))
 
 
-def _answer(chat: Span, tools: Sequence[Span]) -> Answer:
+def _answer(chat: Span, tools: Sequence[Span]) -> LoggedAnswer:
     """Return the answer of a chat.
 
     Without messages, its calls are those of the tools that ran.
@@ -293,7 +293,7 @@ def _answer(chat: Span, tools: Sequence[Span]) -> Answer:
         _model(chat) or None, first_text(chat.attributes, "gen_ai.response.id") or None, word
     )
     reason = None if word is None else _FINISH_REASONS.get(word, FinishReason.OTHER)
-    answer = Answer(None, chat.end, chat.start, usage, reason, source)
+    answer = LoggedAnswer(None, chat.end, chat.start, usage, reason, source)
     if chat.error is not None:
         answer.failure = Failure(_error_type(chat), chat.error)
         return answer
@@ -312,7 +312,7 @@ def _answer(chat: Span, tools: Sequence[Span]) -> Answer:
     return answer
 
 
-def _add_results(transcript: Transcript, answer: Answer, tools: Sequence[Span]) -> None:
+def _add_results(transcript: Transcript, answer: LoggedAnswer, tools: Sequence[Span]) -> None:
     """Add what the spans of tools say about the calls of an answer."""
     calls = list(answer.message.tool_calls) if answer.message is not None else []
     for tool in tools:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from whyloop.imports.transcript import (
-    Answer,
-    Ending,
     LogFormat,
+    LoggedAnswer,
     Result,
     Transcript,
+    TranscriptEnd,
     first_text,
     joined_text,
     list_of,
@@ -98,7 +98,7 @@ def _add_step(transcript: Transcript, step: Event, said: Event, number: int) -> 
         calls = (ToolCall(f"step-{number}", "action", {"command": action}),)
     thinking = said.get("thinking_blocks") or step.get("thinking_blocks")
     thoughts = [text_of(block.get("thinking")) for block in objects_in(thinking)]
-    transcript.answer(Answer(Message(MessageRole.ASSISTANT, text, calls, reasoning="".join(thoughts))))
+    transcript.answer(LoggedAnswer(Message(MessageRole.ASSISTANT, text, calls, reasoning="".join(thoughts))))
     if len(calls) > 1 or not calls:  # One observation for all calls, or for an answer without one.
         for call in calls:
             transcript.result(call.id, Result(observation))
@@ -123,7 +123,7 @@ def _add_info(transcript: Transcript, info: Mapping[str, Any]) -> None:
         # "submitted (exit_cost)": what was there when the run was cut off was submitted for the agent.
         cut_off = _AFTER_SUBMITTING.fullmatch(status)
         reason = _EXITS.get(cut_off[1] if cut_off else status)
-        transcript.ending = Ending(reason, f"exit_status {shortened(status, 80)!r}")
+        transcript.ending = TranscriptEnd(reason, f"exit_status {shortened(status, 80)!r}")
     stats = object_in(info, "model_stats")
     transcript.add_totals(stats.get("tokens_sent"), stats.get("tokens_received"), stats.get("instance_cost"))
     if version := first_text(info, "swe_agent_version"):

@@ -160,7 +160,7 @@ _STOP = ContinuationDecision.ALLOW_STOP
 _REQUEST = ContinuationDecision.REQUEST_CONTINUATION
 
 
-class Ending(Struct, frozen=True):
+class TranscriptEnd(Struct, frozen=True):
     """The end of a run, as its log explains it."""
 
     stop_reason: StopReason | None
@@ -186,7 +186,7 @@ class Query(Struct):
     at: datetime | None = None
 
 
-class Answer(Struct):
+class LoggedAnswer(Struct):
     """A model's answer, and the results of its calls."""
 
     message: Message | None
@@ -213,8 +213,8 @@ class Transcript:
         self.instructions: list[str] = []
         self.metadata: dict[str, Any] = {}
         self.began_at: datetime | None = None
-        self.ending: Ending | None = None
-        self.items: list[Query | Answer] = []
+        self.ending: TranscriptEnd | None = None
+        self.items: list[Query | LoggedAnswer] = []
         self.gaps: list[str] = []
 
     # What a log says
@@ -230,12 +230,12 @@ class Transcript:
         last = self.items[-1] if self.items else None
         if last is None:
             self.instructions.append(text)
-        elif isinstance(last, Answer):
+        elif isinstance(last, LoggedAnswer):
             last.feedback.append(text)
         else:
             self.items.append(Query(Message.developer(text), at))
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: LoggedAnswer) -> None:
         """Add an answer of the model."""
         calls = answer.message.tool_calls if answer.message is not None else ()
         answer.results = [None] * len(calls)
@@ -249,7 +249,7 @@ class Transcript:
     def result(self, call_id: str | None, result: Result, name: str | None = None) -> None:
         """Add the result of a call of the latest answer."""
         last = self.items[-1] if self.items else None
-        if isinstance(last, Answer) and last.message is not None:
+        if isinstance(last, LoggedAnswer) and last.message is not None:
             for index, call in enumerate(last.message.tool_calls):
                 fits = call.id == call_id or (call_id is None and name in (None, call.name))
                 if fits and last.results[index] is None:
@@ -273,7 +273,7 @@ class Transcript:
         for item in self.items:
             if item.at is None:
                 return False
-            if isinstance(item, Answer) and any(each and each.at is None for each in item.results):
+            if isinstance(item, LoggedAnswer) and any(each and each.at is None for each in item.results):
                 return False
         return bool(self.items)
 
@@ -313,10 +313,10 @@ class _Fold:
         for index, item in enumerate(items):
             following = items[index + 1] if index + 1 < len(items) else None
             if isinstance(item, Query):
-                yield self._query(item, begins=isinstance(following, Answer))
+                yield self._query(item, begins=isinstance(following, LoggedAnswer))
                 continue
             yield self._step(item, following)
-            if item.feedback and not isinstance(following, Answer):
+            if item.feedback and not isinstance(following, LoggedAnswer):
                 # The run did not continue with it, so it is kept as a message of its own.
                 text = "\n\n".join(item.feedback)
                 yield self._query(Query(Message.developer(text)), begins=False)
@@ -332,7 +332,7 @@ class _Fold:
         )
         return [queried, Begun(at)] if begins else [queried]
 
-    def _step(self, answer: Answer, following: Query | Answer | None) -> Sequence[AnyTransition]:
+    def _step(self, answer: LoggedAnswer, following: Query | LoggedAnswer | None) -> Sequence[AnyTransition]:
         self.number += 1
         started = self.clock
         if self.timed and answer.started_at is not None:
@@ -368,7 +368,7 @@ class _Fold:
         made.append(Judged(closed, outcome=self._outcome(answer, following), step=self.number))
         return made
 
-    def _results(self, answer: Answer) -> Iterator[CallFinished]:
+    def _results(self, answer: LoggedAnswer) -> Iterator[CallFinished]:
         calls = answer.message.tool_calls if answer.message is not None else ()
         found = list(enumerate(zip(calls, answer.results, strict=True)))
         if self.timed:  # In the order in which they came.
@@ -391,9 +391,9 @@ class _Fold:
                 seconds=result.seconds,
             )
 
-    def _outcome(self, answer: Answer, following: Query | Answer | None) -> ContinuationOutcome:
+    def _outcome(self, answer: LoggedAnswer, following: Query | LoggedAnswer | None) -> ContinuationOutcome:
         """Return why the run continued after a step or ended, as far as the log says."""
-        if isinstance(following, Answer):
+        if isinstance(following, LoggedAnswer):
             feedback = "\n\n".join(answer.feedback) or None
             return _outcome(_REQUEST, "The log continues after this step", feedback=feedback)
         place = "another query follows" if following is not None else "the log ends here"
@@ -424,7 +424,7 @@ def _outcome(
     return ContinuationOutcome.from_evaluations([evaluation])
 
 
-def answer_of(response: ModelResponse, at: datetime | None = None) -> Answer:
+def answer_of(response: ModelResponse, at: datetime | None = None) -> LoggedAnswer:
     """Return an answer that a provider's reader parsed; missing values are unknown."""
     for call in response.tool_calls:
         if is_too_deep(call.arguments):
@@ -439,7 +439,7 @@ def answer_of(response: ModelResponse, at: datetime | None = None) -> Answer:
         extras=response.extras,
         reasoning=clean(response.reasoning),
     )
-    return Answer(
+    return LoggedAnswer(
         message,
         at,
         usage=response.usage if response.usage.reported else UNKNOWN_USAGE,

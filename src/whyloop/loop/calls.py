@@ -20,7 +20,7 @@ from whyloop.loop.hooks import AroundTool, Block, RunTool, WrongAnswerError, exp
 from whyloop.loop.setup import Setup
 from whyloop.rules.classification import error_text, raised_by_tool, tool_failure
 from whyloop.tools.lenient import lenient
-from whyloop.tools.schema import Problem
+from whyloop.tools.schema import Misfit
 from whyloop.tools.tool import CarriedError, RunContext, ToolContext, ToolDefinition, encoded
 from whyloop.values import encoding
 from whyloop.values.approval import Question
@@ -425,7 +425,7 @@ def _invalid(
         problems = tool.arguments.problems(arguments)
     except Exception:  # The schema itself is invalid: it came from a toolset.
         problems = []
-    problems = problems or [Problem("they do not fit", error_text(error))]
+    problems = problems or [Misfit("they do not fit", error_text(error))]
     text = f"invalid arguments for {tool.name}"
     for_people = f"{text}: {'; '.join(problem.for_people for problem in problems)}"
     lines = [f"- {p.for_model}" + (f". Schema: {p.schema}" if p.schema else "") for p in problems]

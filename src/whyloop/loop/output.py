@@ -28,9 +28,9 @@ from whyloop.text.turns import Search
 from whyloop.text.visible_text import text_before_call
 from whyloop.text.written_calls import search_call
 from whyloop.tools.conversion import convert, message_and_path, refuse_type, to_plain
-from whyloop.tools.schema import Problem, known_names, problems_with, schema_at
+from whyloop.tools.schema import Misfit, known_names, problems_with, schema_at
 from whyloop.tools.tool import RunContext
-from whyloop.tools.types import name_of, schema_of
+from whyloop.tools.types import schema_of, type_name
 from whyloop.values import encoding
 from whyloop.values.failure import Correction, ErrorType, Failure
 from whyloop.values.model import (
@@ -71,7 +71,7 @@ It may be async. The message of a `ValueError` or an `AssertionError` goes to th
 """
 
 
-class Answer(Struct, frozen=True):
+class TypedAnswer(Struct, frozen=True):
     """The result of reading a response: an output, or the failure to give one."""
 
     output: str | None = None
@@ -87,7 +87,7 @@ class Answer(Struct, frozen=True):
 class MisfitError(Exception):
     """An answer does not fit the output type."""
 
-    def __init__(self, *problems: Problem) -> None:
+    def __init__(self, *problems: Misfit) -> None:
         super().__init__(problems[0].for_people)
         self.problems = problems
 
@@ -135,7 +135,9 @@ class Output:
 
     # Reading it
 
-    async def read(self, run: Run, response: ModelResponse, mode: OutputMode) -> tuple[ModelResponse, Answer]:
+    async def read(
+        self, run: Run, response: ModelResponse, mode: OutputMode
+    ) -> tuple[ModelResponse, TypedAnswer]:
         """Return the response to record, and its output or its problems."""
         setup, calls = run.setup, response.tool_calls
         response = replace(response, source=replace(response.source or ModelSource(), output=mode))
@@ -146,8 +148,8 @@ class Output:
             if not is_text and await in_turns(
                 self._is_in(response.text)
             ):  # It is discarded: other calls come with it.
-                return response, Answer(failure=failure, shown=language_in(response.text))
-            return response, Answer(
+                return response, TypedAnswer(failure=failure, shown=language_in(response.text))
+            return response, TypedAnswer(
                 failure=failure, shown=await in_turns(language_before_call(setup, response))
             )
         if response.finish_reason.truncates or response.finish_reason is FinishReason.PAUSE_TURN:
@@ -155,10 +157,10 @@ class Output:
             response = replace(response, tool_calls=rest)
             before_call = language_before_call(setup, response)
             shown = await in_turns(before_call) if is_text else language_in(response.text)
-            return response, Answer(shown=shown)
+            return response, TypedAnswer(shown=shown)
         unlike_answer = await in_turns(answer_failure(response, setup.tool_names, after_results=True))
         if unlike_answer is not None and (response.unsupported or mode is not OutputMode.NATIVE):
-            return response, Answer(
+            return response, TypedAnswer(
                 failure=unlike_answer, shown=await in_turns(language_before_call(setup, response))
             )
         text, content = response.text, ""
@@ -173,12 +175,12 @@ class Output:
             data, value = await in_turns(self._find(content or text))
             output, value = await self._validate(data, value, run_context(setup, run.state))
         except MisfitError as misfit:
-            return response, Answer(failure=self._failure(misfit, run.state, mode), shown=language)
+            return response, TypedAnswer(failure=self._failure(misfit, run.state, mode), shown=language)
         except _ValidatorError as odd:
             failure = Failure(ErrorType.UNKNOWN, str(odd), retryable=odd.retryable)
-            return response, Answer(failure=failure, shown=language)
+            return response, TypedAnswer(failure=failure, shown=language)
         shown = value if is_text else f"{language}{output}"
-        return response, Answer(output, value, shown=None if shown == text else shown)
+        return response, TypedAnswer(output, value, shown=None if shown == text else shown)
 
     def _is_in(self, text: str) -> Search[bool]:
         """Return whether a text contains the output."""
@@ -192,10 +194,10 @@ class Output:
         """Return the document in a text that fits the type, and its value."""
         if self.kind is str:
             if not text.strip():
-                raise MisfitError(Problem("it is empty", "it is empty"))
+                raise MisfitError(Misfit("it is empty", "it is empty"))
             return text, text
         if not text.strip():
-            raise MisfitError(Problem("it is empty", "it is empty", schema_at(self.schema, "")))
+            raise MisfitError(Misfit("it is empty", "it is empty", schema_at(self.schema, "")))
         try:
             whole = msgspec.json.decode(_without_fence(text))
         except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
@@ -218,9 +220,9 @@ class Output:
         if len(found) == 1:
             return found[0]
         if found:
-            raise MisfitError(Problem("it has several documents", "it has several JSON documents: give one"))
+            raise MisfitError(Misfit("it has several documents", "it has several JSON documents: give one"))
         schema = schema_at(self.schema, "")
-        raise misfit or MisfitError(Problem("it is not JSON", f"it is not JSON: {error}", schema))
+        raise misfit or MisfitError(Misfit("it is not JSON", f"it is not JSON: {error}", schema))
 
     def _fitting(self, document: Any) -> tuple[Any, Any]:
         """Return the data and the value of an output; raise a `MisfitError`."""
@@ -241,7 +243,7 @@ class Output:
         except Exception as error:
             raise MisfitError(*self._problems(data, error, path)) from None
 
-    def _problems(self, data: Any, error: Exception, root: str) -> list[Problem]:
+    def _problems(self, data: Any, error: Exception, root: str) -> list[Misfit]:
         """Return the problems of data that does not fit: the error, then others."""
         message, path = message_and_path(error)
         document = {OUTPUT_FIELD: data} if self.is_wrapped else data
@@ -317,7 +319,7 @@ def decode_output(output: Output | None, state: AgentState) -> Any:
         return convert(msgspec.json.decode(written), output.kind)
     except Exception as error:
         raise OutputError(
-            f"the stored output does not fit the output type {name_of(output.kind)}: {error_text(error)}"
+            f"the stored output does not fit the output type {type_name(output.kind)}: {error_text(error)}"
         ) from error
 
 
@@ -371,7 +373,7 @@ def _object_schema(kind: Any) -> tuple[bool, dict[str, Any]]:
         refuse_type(kind)
     except Exception as error:
         raise ConfigurationError(
-            f"invalid output_type {name_of(kind)}: {error_text(error)}. Use a dataclass, a TypedDict, "
+            f"invalid output_type {type_name(kind)}: {error_text(error)}. Use a dataclass, a TypedDict, "
             "a struct, a pydantic model, or a union, list or scalar of these"
         ) from error
     if schema.get("type") == "object":
@@ -386,7 +388,7 @@ def _object_schema(kind: Any) -> tuple[bool, dict[str, Any]]:
     return True, {**wrapped, "$defs": definitions} if definitions else wrapped
 
 
-def _problem(path: str, message: str, schema: dict[str, Any]) -> Problem:
+def _problem(path: str, message: str, schema: dict[str, Any]) -> Misfit:
     """Return a problem; people see field names, but no text from the model."""
     missing = _MISSING.search(message)
     if missing:
@@ -394,7 +396,7 @@ def _problem(path: str, message: str, schema: dict[str, Any]) -> Problem:
     name = known_names(schema, path) or "it"
     is_known_to_miss = message == "is missing" and path.endswith(f".{name.rpartition('.')[2]}")
     people = f"{name} is missing" if is_known_to_miss else f"{name} does not fit"
-    return Problem(people, f"{path}: {message}", schema_at(schema, path))
+    return Misfit(people, f"{path}: {message}", schema_at(schema, path))
 
 
 # Validators
@@ -442,7 +444,7 @@ class _CheckedValidator:
             raise
         except (ValueError, AssertionError) as error:
             text = clean(str(error)) or f"the validator {self.name} rejected it"
-            raise MisfitError(Problem(f"the validator {self.name} rejected it", text)) from error
+            raise MisfitError(Misfit(f"the validator {self.name} rejected it", text)) from error
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             raise_cancellation(error)
             log_error(context.agent_id, context.step_number, f"output validator {self.name} failed", error)

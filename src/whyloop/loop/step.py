@@ -7,7 +7,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from whyloop.loop.output import Answer
+from whyloop.loop.output import TypedAnswer
 from whyloop.loop.setup import RequestParts
 from whyloop.values.messages import Message
 from whyloop.values.model import ModelAttempt, Usage
@@ -53,7 +53,7 @@ class StepInProgress(Struct, gc=False):
     """True once the JSON of a typed answer has begun, which is not sent as text."""
     usage: Usage | None = None
     """The usage of an answer that has arrived and is being read."""
-    answer: Answer | None = None
+    answer: TypedAnswer | None = None
     """The output in the answer; None for an agent without an output type."""
     to_run: tuple[int, ...] = ()
     """The calls that were recorded as started by this process."""

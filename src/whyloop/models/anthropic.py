@@ -26,10 +26,10 @@ from whyloop.models.provider import (
     StreamReader,
     language_of,
     media_of,
-    merged,
     new_call,
     parsed,
     thinking_tokens,
+    with_extra,
 )
 from whyloop.models.structured_output import enforced_schema
 from whyloop.values.messages import FilePart, ImagePart, Message, MessageRole, Part, TextPart, ToolCall
@@ -228,7 +228,7 @@ def _options(request: ModelRequest, settings: Settings, system: list[str]) -> di
         options |= _tool_choice(settings)
     if (schema := enforced_schema(request, settings)) is not None:
         options["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
-    return merged(options, settings.extra)
+    return with_extra(options, settings.extra)
 
 
 def _max_tokens(settings: Settings) -> int:

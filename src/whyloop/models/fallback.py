@@ -45,7 +45,7 @@ class FallbackModel:
         """The models, in the order in which they are asked."""
         self.on = _error_types(on)
         """The types of error after which the next model is asked."""
-        self.name = " or ".join(map(name_of, self.models))
+        self.name = " or ".join(map(model_name, self.models))
         """The names of all models."""
         self.secrets = tuple(secret for model in self.models for secret in secrets_of(model))
         """The keys of all models, which no trace shows."""
@@ -90,7 +90,7 @@ def _error_types(kinds: Iterable[ErrorType | str]) -> frozenset[ErrorType]:
 
 def _switch(model: Model, failure: Failure, following: Model) -> str:
     problem = f"{failure.type}: {shortened(failure.message, 120)}"
-    return f"{name_of(model)} failed ({problem}), {name_of(following)} was asked"
+    return f"{model_name(model)} failed ({problem}), {model_name(following)} was asked"
 
 
 def _add_notes(error: Exception, notes: list[str]) -> None:
@@ -127,7 +127,7 @@ def asked_once(model: Model) -> Model:
     return model if once is None else once()
 
 
-def name_of(model: object) -> str:
+def model_name(model: object) -> str:
     """Return the name of a model for a person."""
     return str(getattr(model, "name", type(model).__name__))
 

@@ -25,8 +25,8 @@ from whyloop.models.provider import (
     language_of,
     media_label,
     media_of,
-    merged,
     new_call,
+    with_extra,
 )
 from whyloop.models.response import stream_error
 from whyloop.models.structured_output import google_schema
@@ -103,7 +103,7 @@ class GeminiContent(ProviderApi):
         body: dict[str, Any] = {"contents": msgspec.Raw(contents)}
         if instructions:
             body["systemInstruction"] = {"parts": [msgspec.Raw(part) for part in instructions]}
-        return msgspec.json.encode(merged(body | _options(request, settings), settings.extra))
+        return msgspec.json.encode(with_extra(body | _options(request, settings), settings.extra))
 
     def read_document(self, document: Any) -> ModelResponse:
         """Return the response in one document, or in a list of its pieces."""

@@ -34,7 +34,7 @@ from whyloop.values.model import Delta, ModelRequest, ModelResponse, ModelSource
 from whyloop.values.price import Price
 from whyloop.values.text import shortened
 
-DEFAULT_TIMEOUT = 120.0
+REQUEST_TIMEOUT = 120.0
 MAX_ERROR_BYTES = 100_000
 MAX_ERROR_LENGTH = 600
 # A request with images is sent piece by piece, so that the event loop has time for other tasks.
@@ -63,7 +63,7 @@ class HttpModel:
         name: str | None = None,
         api_key: str | None = None,
         headers: Mapping[str, str] | None = None,
-        timeout: float = DEFAULT_TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT,
         max_concurrency: int | None = None,
         price: Price | None = None,
         retries: int | None = None,

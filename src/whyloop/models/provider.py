@@ -224,13 +224,13 @@ class EncodedMessages:
         return encoded
 
 
-def merged(options: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return merged options: tools added, objects merged, the rest replaced."""
+def with_extra(options: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with more of them: tools are added, objects merged, others replaced."""
     result = dict(options)
     for key, value in extra.items():
         ours = result.get(key)
         if isinstance(ours, Mapping) and isinstance(value, Mapping):
-            result[key] = merged(ours, value)
+            result[key] = with_extra(ours, value)
         elif key == "tools" and isinstance(ours, list) and isinstance(value, list | tuple):
             result[key] = [*ours, *value]
         else:

@@ -18,7 +18,7 @@ from whyloop import errors
 from whyloop.errors import ConfigurationError, ModelError, ScriptError, SnapshotError
 from whyloop.loop.output import output_mode_of
 from whyloop.loop.world import Model
-from whyloop.models.fallback import answer_of, asked_once, name_of, secrets_of
+from whyloop.models.fallback import answer_of, asked_once, model_name, secrets_of
 from whyloop.models.secrets import cleaned, without_secrets
 from whyloop.values.credentials import REMOVED
 from whyloop.values.messages import Message
@@ -88,7 +88,7 @@ class RecordingModel:
         """The model that answers."""
         self.path = Path(path)
         """The file that is written."""
-        self.name = name_of(inner)
+        self.name = model_name(inner)
         """The name of the model that answers."""
         self.secrets = (*secrets, *secrets_of(inner))
         """Texts that are not recorded."""

@@ -2,7 +2,7 @@
 
 from whyloop.replay.judge import Comparison, Difference, Rules, compare, diff, judge
 from whyloop.replay.reconstruction import RecordedExecution
-from whyloop.replay.recording import Problem, Recording, read_runs
+from whyloop.replay.recording import Recording, RunProblem, read_runs
 from whyloop.replay.result import Amounts, Ending, ExecutionReplay, Replay
 from whyloop.replay.survey import Row, Survey, Surveyor, survey
 from whyloop.replay.tuning import Curve, curves_of, rules_for, tune
@@ -14,12 +14,12 @@ __all__ = [
     "Difference",
     "Ending",
     "ExecutionReplay",
-    "Problem",
     "RecordedExecution",
     "Recording",
     "Replay",
     "Row",
     "Rules",
+    "RunProblem",
     "Survey",
     "Surveyor",
     "compare",

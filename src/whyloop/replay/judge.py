@@ -11,12 +11,18 @@ from typing import Any
 from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
-from whyloop.replay.recording import Recording, Run
+from whyloop.replay.recording import AnyRun, Recording
 from whyloop.replay.replayer import Replayer
 from whyloop.replay.result import Ending, Replay, ending_of
 from whyloop.rules.checks import ApprovalRequired, StopRequestedCheck, ToolCallPresenceCheck
 from whyloop.rules.criteria import ContinuationCriteria, refuse_contradictions
-from whyloop.rules.criterion import CriterionLike, CriterionObject, as_criterion, explain_function, name_of
+from whyloop.rules.criterion import (
+    CriterionLike,
+    CriterionObject,
+    as_criterion,
+    criterion_name,
+    explain_function,
+)
 from whyloop.rules.error_policy import ErrorPolicy, ErrorPolicyCriterion
 from whyloop.rules.limits import Limit
 from whyloop.values import encoding
@@ -41,7 +47,7 @@ _LAST = ("ApprovalRequired", "ToolCallPresenceCheck")
 _ALWAYS = (StopRequestedCheck, ApprovalRequired, ToolCallPresenceCheck)
 
 
-def judge(run: Run, *rules: Rule, replace_all: bool = False, grants: bool = True) -> Replay:
+def judge(run: AnyRun, *rules: Rule, replace_all: bool = False, grants: bool = True) -> Replay:
     """Return how a recorded run would have ended under other rules.
 
     Args:
@@ -76,7 +82,7 @@ class Rules:
         whole = [*self.given.criteria, *[kind() for kind in _ALWAYS if kind not in kinds]]
         self.whole = ContinuationCriteria(*sorted(whole, key=_place))
         """The same rules, with the checks that every agent has."""
-        self.names = frozenset(map(name_of, self.given.criteria))
+        self.names = frozenset(map(criterion_name, self.given.criteria))
         """The names of the rules."""
         self.replace_all = replace_all
         """True if no recorded evaluation counts."""
@@ -160,7 +166,7 @@ def _place(rule: CriterionObject, name: str | None = None) -> int:
     """
     if isinstance(rule, Limit) and rule.scope == "session":
         return len(_FIRST)
-    return _rank(name or name_of(rule))
+    return _rank(name or criterion_name(rule))
 
 
 def _places_of(evaluations: Sequence[ContinuationEvaluation]) -> list[tuple[int, ContinuationEvaluation]]:
@@ -210,7 +216,7 @@ def _end(replay: Replay) -> str:
 
 
 def compare(
-    runs: Iterable[Run], first: Rule | Iterable[Rule], second: Rule | Iterable[Rule]
+    runs: Iterable[AnyRun], first: Rule | Iterable[Rule], second: Rule | Iterable[Rule]
 ) -> list[Comparison]:
     """Judge recorded runs under two sets of rules.
 
@@ -261,7 +267,7 @@ class Difference(Struct, frozen=True):
         return f"Step {self.step}: {self.reason}"
 
 
-def diff(first: Run, second: Run) -> Difference | None:
+def diff(first: AnyRun, second: AnyRun) -> Difference | None:
     """Return the first step where the decisions of two runs differ, or None.
 
     The latest executions are compared, as recorded.
@@ -286,7 +292,7 @@ def diff(first: Run, second: Run) -> Difference | None:
     return None
 
 
-def _latest(run: Run) -> AgentState:
+def _latest(run: AnyRun) -> AgentState:
     recording = Recording.of(run)
     if not recording.executions:
         raise ConfigurationError(f"session {recording.agent_id!r} has no step to compare: run it first")

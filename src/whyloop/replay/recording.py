@@ -35,7 +35,7 @@ class Recording(Struct, frozen=True):
     """Its executions in order. A query on which no work has begun is not among them."""
 
     @classmethod
-    def of(cls, run: Run) -> Recording:
+    def of(cls, run: AnyRun) -> Recording:
         """Return the recording of a run.
 
         Args:
@@ -116,7 +116,7 @@ class Recording(Struct, frozen=True):
             return _Reader(agent_id).read(decode_entries(entries)).recording()
 
 
-Run = AgentState | Mapping[str, Any] | Recording | Iterable[str]
+AnyRun = AgentState | Mapping[str, Any] | Recording | Iterable[str]
 """A recorded run, in any of its forms."""
 
 
@@ -181,7 +181,7 @@ class _Reader:
 # Many runs
 
 
-class Problem(Struct, frozen=True):
+class RunProblem(Struct, frozen=True):
     """A session that could not be judged."""
 
     agent_id: str
@@ -190,7 +190,7 @@ class Problem(Struct, frozen=True):
     """Why it could not."""
 
     @classmethod
-    def of(cls, agent_id: str, error: Exception) -> Problem:
+    def of(cls, agent_id: str, error: Exception) -> RunProblem:
         """Return the problem with a session, from an error; ours need no class name.
 
         Args:
@@ -217,8 +217,8 @@ class Filters(TypedDict, total=False):
 
 
 async def read_runs(
-    source: Store | Iterable[Run] | AsyncIterable[Run], filters: Filters | None = None
-) -> AsyncIterator[Recording | Problem]:
+    source: Store | Iterable[AnyRun] | AsyncIterable[AnyRun], filters: Filters | None = None
+) -> AsyncIterator[Recording | RunProblem]:
     """Yield the recording of each run, or the problem with it.
 
     Sessions that are deleted while a store is read are omitted; new ones may be.
@@ -241,15 +241,15 @@ async def read_runs(
             yield _recording_of(run, number)
 
 
-def _recording_of(run: Run, number: int) -> Recording | Problem:
+def _recording_of(run: AnyRun, number: int) -> Recording | RunProblem:
     try:
         return Recording.of(run)
     except WhyloopError as error:
         name = run.agent_id if isinstance(run, AgentState | Recording) else f"run {number}"
-        return Problem.of(name, error)
+        return RunProblem.of(name, error)
 
 
-async def read_page(store: Store, sessions: Sequence[Summary]) -> AsyncIterator[Recording | Problem]:
+async def read_page(store: Store, sessions: Sequence[Summary]) -> AsyncIterator[Recording | RunProblem]:
     """Yield the recording of each session of a page, or the problem with it.
 
     Args:
@@ -276,7 +276,7 @@ def _batches(sessions: Sequence[Summary]) -> Iterator[Sequence[Summary]]:
         yield batch
 
 
-async def _read_batch(store: Store, batch: Sequence[Summary]) -> list[Recording | Problem | None]:
+async def _read_batch(store: Store, batch: Sequence[Summary]) -> list[Recording | RunProblem | None]:
     if len(batch) > 1:
         with suppress(WhyloopError):  # Each of them is read alone, to find out which one is broken.
             texts = await store.read_listed(batch)
@@ -284,17 +284,17 @@ async def _read_batch(store: Store, batch: Sequence[Summary]) -> list[Recording 
     return [await _read(store, summary) for summary in batch]
 
 
-def _recorded(summary: Summary, entries: Sequence[str] | None) -> Recording | Problem | None:
+def _recorded(summary: Summary, entries: Sequence[str] | None) -> Recording | RunProblem | None:
     try:
         return None if entries is None else Recording.of_entries(summary.agent_id, entries)
     except WhyloopError as error:
-        return Problem.of(summary.agent_id, error)
+        return RunProblem.of(summary.agent_id, error)
 
 
-async def _read(store: Store, summary: Summary) -> Recording | Problem | None:
+async def _read(store: Store, summary: Summary) -> Recording | RunProblem | None:
     try:
         return await Recording.read_listed(store, summary)
     except SessionNotFoundError:  # It was deleted since the list was made.
         return None
     except WhyloopError as error:
-        return Problem.of(summary.agent_id, error)
+        return RunProblem.of(summary.agent_id, error)

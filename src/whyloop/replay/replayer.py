@@ -18,7 +18,7 @@ from whyloop.loop.interruptions import JUST_AFTER
 from whyloop.replay.reconstruction import RecordedExecution
 from whyloop.replay.result import ExecutionReplay
 from whyloop.rules.criteria import ContinuationCriteria, leaves_work
-from whyloop.rules.criterion import Criterion, name_of
+from whyloop.rules.criterion import Criterion, criterion_name
 from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome, StopReason
 from whyloop.values.failure import ErrorHandlingDecision, Failure
 from whyloop.values.judgement import Judged
@@ -81,7 +81,7 @@ class Replayer:
         self, execution: RecordedExecution, rules: ContinuationCriteria, evaluate: Evaluate, grants: bool
     ) -> None:
         self.execution, self.rules, self.evaluate, self.grants = execution, rules, evaluate, grants
-        self.has_policy = any(name_of(rule) == _POLICY for rule in rules.criteria)
+        self.has_policy = any(criterion_name(rule) == _POLICY for rule in rules.criteria)
         self.state, self.index = execution.before, 0
         self.assumed_from: int | None = None
         self.beyond = False

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from whyloop.errors import ConfigurationError
 from whyloop.replay.judge import Rule, Rules
 from whyloop.replay.reconstruction import RecordedExecution
-from whyloop.replay.recording import Filters, Problem, Recording, Run, read_runs
+from whyloop.replay.recording import AnyRun, Filters, Recording, RunProblem, read_runs
 from whyloop.replay.replayer import works_after
 from whyloop.replay.result import Amounts, Replay, amounts_of
 from whyloop.rules.limits import CostLimit, ExecutionTimeLimit, Limit, TimeLimit
@@ -75,12 +75,12 @@ class Survey(Struct):
     """The use of all runs, as far as it is known."""
     problem_count: int = 0
     """The sessions that could not be judged."""
-    problems: list[Problem] = []
+    problems: list[RunProblem] = []
     """The first thousand problems."""
 
 
 async def survey(
-    source: Store | Iterable[Run] | AsyncIterable[Run],
+    source: Store | Iterable[AnyRun] | AsyncIterable[AnyRun],
     rules: Iterable[Rule],
     *,
     filters: Filters | None = None,
@@ -127,14 +127,14 @@ class Surveyor:
         self._families = [_Family(limits) for limits in families.values()]
         self._survey = Survey([])
 
-    def add(self, found: Recording | Problem) -> None:
+    def add(self, found: Recording | RunProblem) -> None:
         """Count the runs of one session.
 
         Args:
             found: The recording of the session, or the problem with it.
         """
         total = self._survey
-        if isinstance(found, Problem):
+        if isinstance(found, RunProblem):
             self._report(found)
             return
         try:
@@ -152,9 +152,9 @@ class Surveyor:
                 other.add(replay)
             total.sessions += 1
         except Exception as error:  # An error in one run must not affect the others.
-            self._report(Problem.of(found.agent_id, error))
+            self._report(RunProblem.of(found.agent_id, error))
 
-    def _report(self, problem: Problem) -> None:
+    def _report(self, problem: RunProblem) -> None:
         self._survey.problem_count += 1
         if len(self._survey.problems) < MOST_PROBLEMS:
             self._survey.problems.append(problem)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
 from whyloop.replay.interval import share_interval
-from whyloop.replay.recording import Filters, Run
+from whyloop.replay.recording import AnyRun, Filters
 from whyloop.replay.result import Amounts
 from whyloop.replay.survey import Row, Survey, survey
 from whyloop.rules.limits import (
@@ -98,7 +98,7 @@ def rules_for(limits: Iterable[str] = ("max_steps", "max_tokens", "timeout", "ma
 
 
 async def tune(
-    source: Store | Iterable[Run] | AsyncIterable[Run],
+    source: Store | Iterable[AnyRun] | AsyncIterable[AnyRun],
     limits: Iterable[str] = ("max_steps", "max_tokens", "timeout", "max_cost"),
     *,
     keep: float = 1.0,

@@ -16,14 +16,14 @@ from whyloop.rules.checks import (
     ToolCallPresenceCheck,
 )
 from whyloop.rules.criterion import (
-    Answer,
     Criterion,
+    CriterionAnswer,
     CriterionLike,
     FunctionCriterion,
     as_criterion,
+    criterion_name,
     explain_function,
     failed_evaluation,
-    name_of,
     with_distinct_names,
 )
 from whyloop.rules.error_policy import ErrorPolicyCriterion
@@ -95,7 +95,7 @@ class ContinuationCriteria:
             try:
                 evaluations.append(explain(state))
             except (Exception, SystemExit) as error:
-                evaluations.append(failed_evaluation(name_of(criterion), error))
+                evaluations.append(failed_evaluation(criterion_name(criterion), error))
         return tuple(evaluations)
 
     def can_continue(self, state: AgentState) -> bool:
@@ -144,7 +144,9 @@ class ContinuationCriteria:
         return ContinuationCriteria(*self.criteria, *more)
 
     @staticmethod
-    def when(function: Callable[[AgentState], Answer], *, name: str | None = None) -> FunctionCriterion:
+    def when(
+        function: Callable[[AgentState], CriterionAnswer], *, name: str | None = None
+    ) -> FunctionCriterion:
         """Make a criterion from a function that returns True to continue, or a decision.
 
         Args:

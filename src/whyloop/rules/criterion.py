@@ -29,7 +29,7 @@ from whyloop.values.continuation import ContinuationDecision, ContinuationEvalua
 from whyloop.values.state import AgentState
 from whyloop.values.text import clean, shortened
 
-Answer = Evaluation | ContinuationDecision | bool
+CriterionAnswer = Evaluation | ContinuationDecision | bool
 
 _ALLOW = ContinuationDecision.ALLOW_CONTINUATION
 _FORBID = ContinuationDecision.FORBID_CONTINUATION
@@ -52,7 +52,7 @@ class CanExplainContinuation(Protocol):
 
 
 CriterionObject = CanDecideToContinue | CanExplainContinuation
-CriterionLike = CriterionObject | Callable[[AgentState], Answer]
+CriterionLike = CriterionObject | Callable[[AgentState], CriterionAnswer]
 
 
 class Criterion(ABC):
@@ -84,7 +84,7 @@ class Criterion(ABC):
 class FunctionCriterion(Criterion):
     """A criterion made from a function: of an evaluation, a decision, or a bool."""
 
-    def __init__(self, function: Callable[[AgentState], Answer], name: str | None = None) -> None:
+    def __init__(self, function: Callable[[AgentState], CriterionAnswer], name: str | None = None) -> None:
         self.name = name or _function_name(function)
         self._function = function
 
@@ -93,7 +93,7 @@ class FunctionCriterion(Criterion):
         return FunctionCriterion(self._function, name)
 
     def explain(self, state: AgentState) -> Evaluation:
-        answer: Answer | str = self._function(state)
+        answer: CriterionAnswer | str = self._function(state)
         if isinstance(answer, Evaluation):
             return _validated(answer)
         if isinstance(answer, bool):
@@ -106,7 +106,7 @@ class FunctionCriterion(Criterion):
         return Evaluation.from_decision(self.name, ContinuationDecision(answer))
 
 
-def _function_name(function: Callable[[AgentState], Answer]) -> str:
+def _function_name(function: Callable[[AgentState], CriterionAnswer]) -> str:
     """Return the function's name; a lambda is named after its file and line."""
     name = str(getattr(function, "__name__", type(function).__name__))
     code = getattr(function, "__code__", None)
@@ -144,7 +144,7 @@ def _is_sync(kind: type[Criterion]) -> bool:
     return not any(map(iscoroutinefunction, methods))
 
 
-def name_of(criterion: object) -> str:
+def criterion_name(criterion: object) -> str:
     """Return the name of a criterion in evaluations: its class, or its function."""
     return criterion.name if isinstance(criterion, FunctionCriterion) else type(criterion).__name__
 
@@ -157,7 +157,7 @@ def with_distinct_names(criteria: Iterable[CriterionObject]) -> tuple[CriterionO
     taken: set[str] = set()
     distinct: list[CriterionObject] = []
     for criterion in given:
-        own = name = name_of(criterion)
+        own = name = criterion_name(criterion)
         number = 1
         while isinstance(criterion, FunctionCriterion) and name in taken:
             number += 1
@@ -177,7 +177,7 @@ def explain_function(criterion: CriterionObject) -> Callable[[AgentState], Evalu
         ours = type(criterion).__module__.startswith("whyloop.")
         acts = criterion.acts if isinstance(criterion, Criterion) else None
         return explain if ours else lambda state: _validated(explain(state), acts)
-    name, decide = name_of(criterion), criterion.decide
+    name, decide = criterion_name(criterion), criterion.decide
     return lambda state: Evaluation.from_decision(name, ContinuationDecision(decide(state)))
 
 

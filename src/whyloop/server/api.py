@@ -33,7 +33,7 @@ from whyloop.server.requests import (
     expecting,
     session_id_of,
 )
-from whyloop.server.runs import Engine, Run, Runs, ServedSession
+from whyloop.server.runs import Engine, Runs, ServedSession, StartRun
 from whyloop.server.views import Executions, Tagged, messages_page, state_view, trace_page
 from whyloop.sessions.session import MakeDeps, create_session, deps_for
 from whyloop.stores.live import live
@@ -252,7 +252,7 @@ class Api:
             call.precondition.check(reading.summary.identity, reading.version)
             return self._view(reading)  # A recovery was faster, and does what the client wants.
 
-    async def _start(self, session: ServedSession, run: Run) -> Tagged:
+    async def _start(self, session: ServedSession, run: StartRun) -> Tagged:
         """Start a run; return the session as of its beginning."""
         await self.runs.start(session, run)
         return self._view(await session.read_beginning(), is_running=True)

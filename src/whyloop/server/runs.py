@@ -41,7 +41,7 @@ from whyloop.wire.view import chunk_received, events_of, step_started
 
 _log = Logger()
 
-Run = Callable[..., Coroutine[Any, Any, AgentState]]
+StartRun = Callable[..., Coroutine[Any, Any, AgentState]]
 """A method of a session that runs it, with all of its arguments but `deps` and `on_event`."""
 
 CLOSING = "The server is shutting down."
@@ -97,7 +97,7 @@ class Runs:
     def __init__(self) -> None:
         self._running: dict[asyncio.Task[AgentState], ServedSession] = {}
 
-    async def start(self, session: ServedSession, run: Run) -> None:
+    async def start(self, session: ServedSession, run: StartRun) -> None:
         """Start a run; return once it is recorded, or raise its error."""
         begun = asyncio.Event()
 

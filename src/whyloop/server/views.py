@@ -35,7 +35,7 @@ from whyloop.values.log import Log
 from whyloop.values.messages import Message
 from whyloop.values.redaction import DEFAULT_REDACTION, Redaction, redacted, redacted_cut
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.step import Step, error_text
+from whyloop.values.step import Step, end_error
 from whyloop.values.summaries import args_summary
 from whyloop.values.text import shortened
 from whyloop.values.transitions import Queried, Restored
@@ -388,7 +388,7 @@ class Executions:
         )
 
     def _reason(self, outcome: ContinuationOutcome | None, step: Step | None) -> str | None:
-        reason = error_text(outcome, step) if outcome else ""
+        reason = end_error(outcome, step) if outcome else ""
         return self._cut(reason, LONGEST_REASON) if reason else None
 
     def _cut(self, text: str, length: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from whyloop.replay.judge import Rule, Rules
 from whyloop.replay.reconstruction import RecordedExecution
-from whyloop.replay.recording import Problem, Recording, read_page
+from whyloop.replay.recording import Recording, RunProblem, read_page
 from whyloop.replay.result import ExecutionReplay
 from whyloop.replay.survey import Row, Surveyor
 from whyloop.replay.tuning import LIMITS, curves_of
@@ -268,7 +268,7 @@ async def survey_view(store: Store, pages: AsyncIterable[Sequence[Summary]], lim
     total, cut_below = Surveyor(rules), dict[str, float]()
     async for sessions in pages:
         async for found in read_page(store, sessions):
-            if isinstance(found, Problem):
+            if isinstance(found, RunProblem):
                 total.add(found)
                 continue
             value = await _work(lambda: _count(found, rules, total), size_of(found))  # noqa: B023

@@ -24,7 +24,7 @@ from whyloop.values.log import Log
 from whyloop.values.redaction import DEFAULT_REDACTION, LONGEST, Redaction, redacted, redacted_cut
 from whyloop.values.scalars import as_utc
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.step import Step, error_text
+from whyloop.values.step import Step, end_error
 from whyloop.values.text import clean, shortened
 from whyloop.wire.journal import Counts, Entry
 
@@ -236,7 +236,7 @@ def summary_of(state: AgentState) -> Summary:
     outcome = state.last_continuation_outcome
     reason, step_limit = "", None
     if outcome is not None:
-        reason, step_limit = error_text(outcome, state.current_step), _step_limit(outcome)
+        reason, step_limit = end_error(outcome, state.current_step), _step_limit(outcome)
     title = shortened(first_query, LONGEST_TITLE)
     summary = Summary(
         agent_id=state.agent_id,

@@ -41,12 +41,12 @@ from whyloop.temporal.connection import engine_of, record_open, signal
 from whyloop.temporal.fleet import agent_named, refusal, refused
 from whyloop.temporal.payloads import (
     WORKER_SHUTDOWN,
-    Answer,
     Appendix,
     Ask,
     Call,
     Called,
     Decide,
+    ModelAnswer,
     Open,
     Opened,
     Part,
@@ -152,7 +152,7 @@ class Activities:
             return await self._store_entries(given)
 
     @activity.defn(name="whyloop_ask")
-    async def ask(self, given: Ask) -> Answer:
+    async def ask(self, given: Ask) -> ModelAnswer:
         """Store entries, then ask the model what to do next."""
         unstored = given.unstored
         async with self._working(unstored.lease) as on_wait:
@@ -167,7 +167,7 @@ class Activities:
             except asyncio.CancelledError:
                 if not _is_cut_off():
                     raise
-                return Answer(part=_part_of(run, step), stop=stop)
+                return ModelAnswer(part=_part_of(run, step), stop=stop)
             except Exception as error:
                 # Not an error of the model: a script that is too short, or agents nested too deeply.
                 transitions = (*run.noted(step), failure_transition(run, step, error))
@@ -176,9 +176,9 @@ class Activities:
                 await run.end()
                 await live(self.store).flush(unstored.lease.agent_id)  # Before the entry that records it.
             self._remember_tools(run)
-            answer = Answer(tuple(transitions), stop=stop)
+            answer = ModelAnswer(tuple(transitions), stop=stop)
             if (problem := too_large(answer)) is not None:
-                answer = Answer((failure_transition(run, step, problem),), stop=stop)
+                answer = ModelAnswer((failure_transition(run, step, problem),), stop=stop)
             return answer
 
     @activity.defn(name="whyloop_call")

@@ -210,7 +210,7 @@ class Part(Struct, frozen=True, omit_defaults=True):
     """The requests that failed before, with the waits between them."""
 
 
-class Answer(Struct, frozen=True, omit_defaults=True):
+class ModelAnswer(Struct, frozen=True, omit_defaults=True):
     """The result of the activity that asks the model."""
 
     transitions: tuple[AnyTransition, ...] = ()

@@ -21,7 +21,7 @@ from whyloop.loop.world import Timer
 from whyloop.stores.listing import Counting, summary_of
 from whyloop.stores.live import ended
 from whyloop.stores.records import Lease, RequestKey, Summary
-from whyloop.temporal.payloads import WORKER_SHUTDOWN, Answer, Appendix, Ask, Call, Called
+from whyloop.temporal.payloads import WORKER_SHUTDOWN, Appendix, Ask, Call, Called, ModelAnswer
 from whyloop.tools.tool import idempotency_key
 from whyloop.values.model import NO_USAGE
 from whyloop.values.state import AgentState, AgentStatus
@@ -237,7 +237,7 @@ class TemporalWorld:
         """
         unstored = self._outbox.unstored
         given = Ask(unstored, step.left)
-        answer = await self._execute("whyloop_ask", given, Answer, at_most=LONGEST_WORK, summary="model")
+        answer = await self._execute("whyloop_ask", given, ModelAnswer, at_most=LONGEST_WORK, summary="model")
         self._outbox.stored(unstored, answer.stop)
         if answer.part is not None:
             part = answer.part

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from whyloop.events import AgentEvent
 from whyloop.loop.agent import Agent
 from whyloop.replay.judge import Rule, judge
-from whyloop.replay.recording import Run
+from whyloop.replay.recording import AnyRun
 from whyloop.replay.result import Replay
 from whyloop.testing.evals import Attempt, CaseResult, EvalReport, case, compare_reports, run_cases
 from whyloop.testing.fakes import FakeClock, Reply, ScriptedModel, call, calls, text
@@ -80,7 +80,7 @@ def assert_continued(state: AgentState, *, step: int | None = None, by: str | ty
 
 
 def assert_would_stop(
-    run: Run,
+    run: AnyRun,
     *,
     under: Rule | Iterable[Rule],
     at: int | None = None,

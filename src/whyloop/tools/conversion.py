@@ -17,9 +17,9 @@ from whyloop.tools.types import (
     fields_of,
     is_object,
     is_pydantic,
-    name_of,
     property_names,
     tag_of,
+    type_name,
     without_alias,
 )
 from whyloop.values.text import shortened
@@ -127,9 +127,9 @@ def _refuse_members(kind: Any, origin: Any, arguments: tuple[Any, ...]) -> None:
     if origin is tuple and arguments[1:] != (...,) and not msgspec_knows(kind):
         raise TypeError(f"the type {kind!r} is not supported")
     if origin in (set, frozenset) and (kept_out := _unhashable(arguments[0])) is not None:
-        raise TypeError(f"a set cannot hold {name_of(kept_out)}, which has no hash: use a list")
+        raise TypeError(f"a set cannot hold {type_name(kept_out)}, which has no hash: use a list")
     if origin in (dict, Mapping) and is_object(arguments[0]):
-        raise TypeError(f"an object in JSON cannot have {name_of(arguments[0])} as its keys: use str")
+        raise TypeError(f"an object in JSON cannot have {type_name(arguments[0])} as its keys: use str")
 
 
 def _unhashable(kind: Any, seen: tuple[Any, ...] = ()) -> Any:

@@ -32,7 +32,7 @@ _STEP = re.compile(r"\.\w+|\[[^\]]*\]")
 _UNCHANGEABLE = frozenset((str, int, float, bool, type(None)))
 
 
-class Problem(Struct, frozen=True):
+class Misfit(Struct, frozen=True):
     """A problem with one argument; only the text for the model shows its value."""
 
     for_people: str
@@ -101,25 +101,25 @@ class Arguments:
         except Exception:
             return False
 
-    def problems(self, arguments: Mapping[str, Any]) -> list[Problem]:
+    def problems(self, arguments: Mapping[str, Any]) -> list[Misfit]:
         """Return the problems of arguments that do not fit, one for each argument."""
         found = [self._unknown(name) for name in arguments if name not in self._types]
         for name, kind in self._types.items():
             if name not in arguments:
                 if name not in self._optional:
-                    found.append(Problem(f"{name} is missing", f"{name} is missing", self._schema_at(name)))
+                    found.append(Misfit(f"{name} is missing", f"{name} is missing", self._schema_at(name)))
                 continue
             try:
                 convert(arguments[name], kind)
             except Exception as error:
                 message, path = _message_and_path(error)
                 for_model = f"{name}{path}: {message}"
-                found.append(Problem(f"{name} does not fit", for_model, self._schema_at(name, path)))
+                found.append(Misfit(f"{name} does not fit", for_model, self._schema_at(name, path)))
         return found
 
-    def _unknown(self, name: str) -> Problem:
+    def _unknown(self, name: str) -> Misfit:
         known = ", ".join(self._types) or "none"
-        return Problem("an argument is unknown", f"there is no argument {name!r}; the arguments are: {known}")
+        return Misfit("an argument is unknown", f"there is no argument {name!r}; the arguments are: {known}")
 
     def _schema_at(self, name: str, path: str = "") -> str:
         return schema_at(self.schema, f".{name}{path}")
@@ -148,10 +148,10 @@ class SchemaArguments:
         except Exception:  # The schema itself is invalid.
             return False
 
-    def problems(self, arguments: Mapping[str, Any]) -> list[Problem]:
+    def problems(self, arguments: Mapping[str, Any]) -> list[Misfit]:
         """Return the problems of arguments that do not fit."""
         problem = problem_with(dict(arguments), self.schema)
-        return [] if problem is None else [Problem("they do not fit its schema", problem)]
+        return [] if problem is None else [Misfit("they do not fit its schema", problem)]
 
     def complete(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments as the toolset will see them."""

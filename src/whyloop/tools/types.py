@@ -275,7 +275,7 @@ def without_alias(kind: Any) -> Any:
             return kind
 
 
-def name_of(kind: Any) -> str:
+def type_name(kind: Any) -> str:
     """Return the name of a type as people write it: "Invoice", "set[int]"."""
     return str(kind) if get_args(kind) else str(getattr(kind, "__name__", kind))
 

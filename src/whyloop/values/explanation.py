@@ -30,7 +30,7 @@ from whyloop.values.model import ModelSource
 from whyloop.values.next_action import NAME_LENGTH, NextAction, next_actions_of
 from whyloop.values.redaction import DEFAULT_REDACTION
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.step import OpenStep, Step, error_text
+from whyloop.values.step import OpenStep, Step, end_error
 from whyloop.values.summaries import args_summary
 from whyloop.values.text import counted, ordinal, shortened
 
@@ -316,7 +316,7 @@ def _other_forbids(outcome: ContinuationOutcome) -> str:
 
 def _last_failure(outcome: ContinuationOutcome, step: Step | None) -> str:
     """Return the last failure after retries ran out, if that is why the run failed."""
-    return error_text(outcome, step).removeprefix(outcome.reason).rstrip(".")
+    return end_error(outcome, step).removeprefix(outcome.reason).rstrip(".")
 
 
 def _step(state: AgentState, step: Step, number: int, debug: bool = False) -> StepExplanation:

@@ -208,7 +208,7 @@ class Step(Struct, frozen=True, gc=False, omit_defaults=True):
         return StepType.TOOL_EXECUTION if self.tool_calls else StepType.FINAL
 
 
-def error_text(outcome: ContinuationOutcome, step: Step | None) -> str:
+def end_error(outcome: ContinuationOutcome, step: Step | None) -> str:
     """Return why a run failed, for people; after retries, with the last failure."""
     if outcome.stop_reason is not StopReason.RETRY_LIMIT_REACHED or step is None or not step.failures:
         return outcome.reason

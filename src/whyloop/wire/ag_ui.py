@@ -16,7 +16,7 @@ from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import clean
 from whyloop.wire.envelope import is_about_run
 from whyloop.wire.protocol_stream import ProtocolStream, TextKind
-from whyloop.wire.stream_values import LARGEST_COUNT, Call, Ending, Result, query_id, query_of
+from whyloop.wire.stream_values import LARGEST_COUNT, Call, Result, RunEnd, query_id, query_of
 
 if TYPE_CHECKING:
     from ag_ui.core import BaseEvent, Interrupt
@@ -171,7 +171,7 @@ class AgUiStream(ProtocolStream["BaseEvent"]):
     def _evaluated(self, step: int, verdict: dict[str, Any]) -> Iterator[BaseEvent]:
         yield self._core.CustomEvent(timestamp=self._now, name=CONTINUATION, value=verdict)
 
-    def _run_ends(self, ending: Ending) -> Iterator[BaseEvent]:
+    def _run_ends(self, ending: RunEnd) -> Iterator[BaseEvent]:
         usage = [_usage(self._core, ending.usage)] if ending.usage.total else None
         if ending.status is AgentStatus.FAILED:
             yield self._core.RunErrorEvent(
@@ -205,7 +205,7 @@ class AgUiStream(ProtocolStream["BaseEvent"]):
             )
             self._waits(clean(pending.id), self._shown(pending.question), call_id)
         outcome = state.last_continuation_outcome
-        ending = Ending(
+        ending = RunEnd(
             status=state.status,
             stop_reason=state.stop_reason,
             resolved_by=outcome.resolved_by if outcome else None,
@@ -230,7 +230,7 @@ class AgUiStream(ProtocolStream["BaseEvent"]):
         )
         return started
 
-    def _outcome_of(self, ending: Ending) -> Any:
+    def _outcome_of(self, ending: RunEnd) -> Any:
         if self._interrupts:
             return self._core.RunFinishedInterruptOutcome(interrupts=self._interrupts)
         if not self._knows_outcomes:

@@ -17,7 +17,7 @@ from whyloop.values.messages import ToolCall
 from whyloop.values.model import Usage
 from whyloop.values.redaction import Redaction
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun, error_text
+from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun, end_error
 from whyloop.values.summaries import args_summary, result_summary
 from whyloop.wire.envelope import usage_data
 
@@ -45,7 +45,7 @@ def document(state: AgentState, steps: Iterable[int] | None = None, *, debug: bo
         "status": state.status.value,
         "stop_reason": state.stop_reason,
         "resolved_by": outcome.resolved_by if outcome else None,
-        "reason": (error_text(outcome, state.current_step) or None) if outcome else None,
+        "reason": (end_error(outcome, state.current_step) or None) if outcome else None,
         "steps": [step_document(state, index, debug=debug) for index in shown],
         "usage": _usage(state.usage),
         "times": {

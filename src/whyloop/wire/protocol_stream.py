@@ -32,7 +32,7 @@ from whyloop.values.redaction import DEFAULT_REDACTION, Redaction, redacted
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import clean
 from whyloop.wire.envelope import is_about_run
-from whyloop.wire.stream_values import Call, Ending, Result, decisions_since_pause
+from whyloop.wire.stream_values import Call, Result, RunEnd, decisions_since_pause
 
 Part = TypeVar("Part")
 TextKind = Literal["text", "reasoning"]
@@ -119,7 +119,7 @@ class ProtocolStream(ABC, Generic[Part]):
         if self._ended:
             return []
         parts = self._release_rest()
-        ending = Ending(AgentStatus.FAILED, error_message=self._shown(error), usage=self._usage)
+        ending = RunEnd(AgentStatus.FAILED, error_message=self._shown(error), usage=self._usage)
         return parts if self._ended else [*parts, *self._end(ending)]
 
     def _release_rest(self) -> list[Part]:
@@ -283,7 +283,7 @@ class ProtocolStream(ABC, Generic[Part]):
             yield from self._add_text(event.step_number, "text", event.last_response)
         ending = copied(
             event,
-            Ending,
+            RunEnd,
             reason=event.reason and self._shown(event.reason),
             error_message=event.error_message and self._shown(event.error_message),
             finish_reason=self._completed.finish_reason if self._completed else None,
@@ -300,7 +300,7 @@ class ProtocolStream(ABC, Generic[Part]):
             yield from self._announce(step, pending.tool_call_id, pending.tool, pending.arguments)
         yield from self._waits(question_id, question, self._calls[step, pending.tool_call_id])
 
-    def _end(self, ending: Ending) -> Iterator[Part]:
+    def _end(self, ending: RunEnd) -> Iterator[Part]:
         yield from self._close_step()
         self._ended = True
         yield from self._run_ends(ending)
@@ -368,4 +368,4 @@ class ProtocolStream(ABC, Generic[Part]):
     def _step_ends(self, number: int) -> Iterator[Part]: ...
 
     @abstractmethod
-    def _run_ends(self, ending: Ending) -> Iterator[Part]: ...
+    def _run_ends(self, ending: RunEnd) -> Iterator[Part]: ...

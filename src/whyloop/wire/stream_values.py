@@ -53,7 +53,7 @@ class Result(Struct, frozen=True):
     """The hooks that made or replaced the result."""
 
 
-class Ending(Struct, frozen=True):
+class RunEnd(Struct, frozen=True):
     """The end of a run, or its pause."""
 
     status: AgentStatus

@@ -22,7 +22,7 @@ from whyloop.values.continuation import ContinuationOutcome, StopReason
 from whyloop.values.failure import ErrorHandlingDecision
 from whyloop.values.messages import Message, TextPart, ToolCall
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun, error_text
+from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun, end_error
 from whyloop.values.summaries import args_summary
 from whyloop.values.transitions import RESUMED_BY
 from whyloop.wire.envelope import timestamp
@@ -193,7 +193,7 @@ class _History:
         if outcome is None or not _is_error(outcome) or ids.error in self._errors:
             return
         self._errors.add(ids.error)
-        error = error_text(outcome, step)
+        error = end_error(outcome, step)
         text = status_text({"stop_reason": outcome.stop_reason, "error_message": error})
         metadata = {**ids.known, "status_type": "error", **_continuation(outcome)}
         yield _message(ids.error, "status", text, moment, metadata)

@@ -15,7 +15,7 @@ from whyloop.values.redaction import DEFAULT_REDACTION, Redaction
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import clean
 from whyloop.wire.protocol_stream import ProtocolStream, TextKind
-from whyloop.wire.stream_values import LARGEST_COUNT, Call, Ending, Result, query_id, query_of
+from whyloop.wire.stream_values import LARGEST_COUNT, Call, Result, RunEnd, query_id, query_of
 
 Data = dict[str, Any]
 SdkVersion = Literal[5, 6, 7]
@@ -126,7 +126,7 @@ class VercelStream(ProtocolStream[Data]):
     def _evaluated(self, step: int, verdict: Data) -> Iterator[Data]:
         yield {"type": CONTINUATION, "id": self._message_id(step), "data": verdict}
 
-    def _run_ends(self, ending: Ending) -> Iterator[Data]:
+    def _run_ends(self, ending: RunEnd) -> Iterator[Data]:
         # Clients read no further than an error, so everything else comes before it.
         yield {"type": "message-metadata", "messageMetadata": {"whyloop": ending.summary()}}
         is_old = not self._knows_approvals
@@ -229,7 +229,7 @@ class VercelHistory:
         self._parts.append({"type": name, "id": own_id, "data": data})
 
 
-def _finish_reason(ending: Ending) -> str:
+def _finish_reason(ending: RunEnd) -> str:
     """Return why the run ended, as one of the six values of the protocol."""
     match ending.status:
         case AgentStatus.COMPLETED:

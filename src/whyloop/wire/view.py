@@ -33,7 +33,7 @@ from whyloop.values.approval import Question
 from whyloop.values.judgement import Judged, JudgedAlike
 from whyloop.values.messages import ToolCall
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.step import error_text
+from whyloop.values.step import end_error
 from whyloop.values.step_transitions import Answered, AnyTransition, CallFinished, Decided, Reopened
 from whyloop.values.transitions import Begun, Forked, Recovered, RetryPlanned, Transition
 
@@ -377,7 +377,7 @@ def _ended(state: AgentState, t: Judged, number: int, seq: int) -> Events:
         "seq": seq,
     }
     why: dict[str, Any] = {"resolved_by": outcome.resolved_by, "reason": outcome.reason or None}
-    error = error_text(outcome, state.current_step) if status is AgentStatus.FAILED else None
+    error = end_error(outcome, state.current_step) if status is AgentStatus.FAILED else None
     events: Events = [
         AgentStatusChanged(
             **own,
