@@ -303,3 +303,22 @@ async def test_a_stop_request_outlives_the_cancellation_of_a_run_that_paused() -
     state = await store.load(session.agent_id)
     assert (state.status, state.stop_reason) == ("stopped", "user_requested")
     assert session.state == state
+
+
+async def test_a_lease_that_could_not_be_released_is_released_before_the_next_run() -> None:
+    class Stuck(MemoryStore):
+        left = 2
+
+        async def release(self, lease: Lease) -> str | None:
+            self.left -= 1
+            if self.left >= 0:
+                raise StoreUnavailableError("the file is held")
+            return await super().release(lease)
+
+    store = Stuck()
+    session = await Session.open(store, scripted(call("pay"), "done", tools=[pay]))
+    assert (await session.send("go")).status == "paused"
+    other = await Session.open(store, session.agent, session.agent_id)
+    with pytest.raises(StoreUnavailableError, match="the file is held"):  # Not: this process runs it.
+        await other.send("instead")
+    assert (await other.send("instead")).status == "completed"

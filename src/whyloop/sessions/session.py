@@ -341,9 +341,10 @@ class Session(Generic[D_contra, T_co]):
 
     async def _acquire(self) -> Lease:
         """Acquire and return the lease; a cancellation leaves no lease behind."""
-        unreleased = live(self.store).unreleased.pop(self.agent_id, None)
-        if unreleased is not None:
-            await self._let_go(unreleased)
+        unreleased = live(self.store).unreleased
+        if self.agent_id in unreleased:
+            await self._give_back(unreleased[self.agent_id])
+            unreleased.pop(self.agent_id, None)
         work = self.store.acquire(self.agent_id, self.owner, self._lease_seconds)
         if self.store.inline:
             return await work
