@@ -290,6 +290,20 @@ async def test_the_text_of_a_tool_execution_error_is_written_for_people() -> Non
     assert CANARY not in state.explain(debug=True)
 
 
+async def test_a_result_that_cannot_be_encoded_shows_no_message_of_its_code() -> None:
+    class Account:
+        def model_dump(self, mode: str) -> object:
+            raise ValueError(CANARY)
+
+    @tool
+    async def parse(iban: str) -> Any:
+        return Account()
+
+    state = await scripted(call("parse", {"iban": "17"}), tools=[parse]).run("Parse it.")
+    assert "Account.model_dump raised ValueError" in state.explain()
+    assert CANARY not in state.explain()
+
+
 @pytest.mark.parametrize("may", [frozenset({"send"}), frozenset(RIGHTS)])
 async def test_only_a_client_that_inspects_gets_the_message(may: frozenset[Right]) -> None:
     store = MemoryStore()
@@ -386,7 +400,8 @@ def test_no_argument_is_in_a_traceback(
     scripted(called, tools=[look]).run_sync("Go.")
     (record,) = [each for each in caplog.records if each.levelname == "ERROR"]
     logged = record.getMessage()
-    assert "cannot look up [" in logged or not any(given_arguments.values())
+    is_found = "cannot look up [" in logged or "message is left out" in logged
+    assert is_found or not any(given_arguments.values())
     for value in given_arguments.values():
         for each in value if isinstance(value, list) else [value]:
             assert str(each).strip()[:40] not in logged.replace("\n", "") or len(str(each).strip()) < 8

@@ -48,7 +48,9 @@ def log_traceback(error: BaseException, arguments: Mapping[str, Any] | str = "")
     """Return a traceback without secrets and arguments; each line is indented, unlike a record."""
     text = without_arguments("".join(traceback.format_exception(error)), arguments)
     if text is None:
-        text = "".join([*traceback.format_tb(error.__traceback__), f"{type(error).__name__} (too long)\n"])
+        text = "".join(
+            [*traceback.format_tb(error.__traceback__), f"{type(error).__name__} (its message is left out)\n"]
+        )
     # Cut afterwards: half a key is not known for one.
     text = DEFAULT_REDACTION.text(text)[-_LONGEST_TRACEBACK:]
     return "\n".join([f"  {_printable(line)}" for line in text.splitlines()])

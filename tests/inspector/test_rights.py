@@ -9,10 +9,11 @@ from tests.inspector.conversations import ROUTE, waiting_session
 from tests.inspector.runs import record, turn
 from tests.inspector.support import inspecting, stored
 from tests.real.browser import SHARES_BROWSER
-from whyloop import Agent
+from whyloop import Agent, Session, tool
 from whyloop.server import Access
 from whyloop.server.bodies import RIGHTS, Right
-from whyloop.testing import ScriptedModel
+from whyloop.stores import MemoryStore
+from whyloop.testing import FakeClock, ScriptedModel, call
 
 pytestmark = [pytest.mark.slow, *SHARES_BROWSER]
 
@@ -68,3 +69,21 @@ async def test_a_customer_sees_conversations_and_nothing_of_how_they_work() -> N
         await expect(it.page.locator(".evidence, .to-continue, .session-error")).to_have_count(0)
         for name in ("Approve", "Deny", "Edit", "Fork"):
             await expect(it.page.get_by_role("button", name=name)).to_have_count(0)
+
+
+@pytest.mark.parametrize("may", [frozenset({"send"}), frozenset({"send", "inspect"})])
+async def test_only_a_reader_that_inspects_sees_the_message_of_an_exception(may: frozenset[Right]) -> None:
+    @tool
+    async def parse(iban: str) -> int:
+        return int(iban)
+
+    store = MemoryStore()
+    agent = Agent(ScriptedModel([call("parse", {"iban": "DE89370400440532"})]), [parse], clock=FakeClock())
+    session = await Session.open(store, agent, "a", create=True)
+    await session.send("Is it valid?")
+    async with inspecting(store, agent, public=False, access=lambda _: Access("ann", may=may)) as it:
+        await it.show(ROUTE)
+        shown = "invalid literal for int()" if "inspect" in may else "ValueError in parse"
+        await expect(it.page.locator(".call.failed .call-note", has_text=shown)).to_be_visible()
+        if "inspect" not in may:
+            await expect(it.page.get_by_text("invalid literal")).to_have_count(0)

@@ -373,7 +373,11 @@ def _json(value: object) -> str:
 def _plain(value: Any) -> Any:
     """Return the JSON form of a pydantic model, recognized by its method."""
     if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
+        try:
+            return value.model_dump(mode="json")
+        except Exception as error:  # Its message may quote the value.
+            name = f"{type(value).__name__}.model_dump"
+            raise TypeError(f"{name} raised {type(error).__name__}") from error
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
