@@ -45,6 +45,7 @@ from whyloop import (
     tool,
 )
 from whyloop.broadcasting import BroadcastConfig, envelope_schema
+from whyloop.cli.formats import View
 from whyloop.cli.narration import Narrator
 from whyloop.cli.renderer import conversation
 from whyloop.errors import ConfigurationError, ModelError, OutputError, UnfinishedRunError
@@ -671,7 +672,7 @@ async def test_the_terminal_shows_it() -> None:
     agent.subscribe(lambda event: lines.extend(line.text for line in narrator.lines(event)))
     state = await agent.run("go")
     assert [line for line in lines if line in ("step 1", "wrap-up", ANSWER)] == ["step 1", "wrap-up", ANSWER]
-    assert "step 2, the wrap-up" in [line.text for line in conversation(state)]
+    assert "step 2, the wrap-up" in [line.text for line in conversation(state, View())]
     failing = limited(call("echo"), ModelError("overloaded", status=503))
     failing.subscribe(lambda event: lines.extend(line.text for line in narrator.lines(event)))
     await failing.run("go")

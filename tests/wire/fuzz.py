@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.wire.support import read as read_slim
 from whyloop import AgentState, SlimAgentStateSerializer, SlimSerializationConfig
+from whyloop.cli.formats import View
 from whyloop.cli.renderer import conversation
 from whyloop.errors import SnapshotError
 from whyloop.stores.listing import summary_of
@@ -161,7 +162,7 @@ def check_use(state: AgentState) -> None:
     json.dumps(document(state))
     json.dumps(canonical_messages(state))
     assert summary_of(state).agent_id == state.agent_id
-    for line in conversation(state, full=True):
+    for line in conversation(state, View(full=True)):
         line.plain()
     restored = AgentState.from_dict(json.loads(json.dumps(state.to_dict())))
     assert restored == state

@@ -289,7 +289,8 @@ class Chat:
         state = self._asked().state
         if argument and not argument.isdecimal():
             raise ConfigurationError(f"invalid step {argument!r}: use a number")
-        show_explanation(explanation_of_step(state, int(argument)) if argument else state.explanation)
+        explanation = explanation_of_step(state, int(argument)) if argument else state.explanation
+        show_explanation(explanation.without_secrets())
 
     def undo(self, _: str) -> None:
         """Go back to before the last question, in a fork: the session itself keeps it."""

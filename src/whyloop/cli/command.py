@@ -181,6 +181,7 @@ STORE = option(
 )
 SESSION = option("id SESSION", "the session: its id, or the beginning of it")
 JSON = flag("--json", "print JSON")
+SHOW_SECRETS = flag("--show-secrets", "show texts that look like credentials, which are removed otherwise")
 YES = flag("--yes", "delete without asking")
 NAMESPACE = (
     option("--namespace NAME", "Temporal's namespace (default: $TEMPORAL_NAMESPACE, else default)"),

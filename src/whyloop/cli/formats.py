@@ -12,12 +12,13 @@ import sys
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from whyloop.cli.command import DEFAULT_STORE, STORE_VARIABLE
 from whyloop.errors import ConfigurationError
+from whyloop.values.redaction import DEFAULT_REDACTION, Redaction
 from whyloop.values.scalars import utc_now
 from whyloop.values.state import UNNAMED_PERSON
 from whyloop.values.text import SHORT_ID, clean, counted, shortened
@@ -204,3 +205,17 @@ def parse_arguments(text: str, name: str) -> Mapping[str, Any]:
     if not isinstance(arguments, dict):
         raise ConfigurationError(f'{name} is not a JSON object, such as {{"amount": 5}}')
     return arguments
+
+
+class View(NamedTuple):
+    """How a conversation is shown."""
+
+    full: bool = False
+    """Whether long texts are not cut."""
+    redaction: Redaction | None = DEFAULT_REDACTION
+    """The rules for secrets; None shows them."""
+
+
+def redaction_of(args: argparse.Namespace) -> Redaction | None:
+    """Return the rules for secrets of a command that has `--show-secrets`."""
+    return None if args.show_secrets else DEFAULT_REDACTION

@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 from whyloop.cli.formats import (
     AN_AGENT,
     Arguments,
+    View,
     arguments_summary,
     command_line,
     exact_arguments,
@@ -32,6 +33,7 @@ from whyloop.values.messages import FilePart, ImagePart, Message, ToolCall
 from whyloop.values.model import FinishReason, Usage
 from whyloop.values.next_action import ActionKind, NextAction, next_actions_of
 from whyloop.values.price import dollars
+from whyloop.values.redaction import redacted, redacted_cut
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun
 from whyloop.values.text import counted, printable, short_id, shortened
@@ -179,18 +181,27 @@ def approval_text(approval: Approval) -> str:
 # A recorded session
 
 
-def conversation(state: AgentState, *, full: bool = False) -> Iterator[Line]:
-    """Yield the conversation in order; long texts are cut unless `full`."""
+def conversation(state: AgentState, view: View) -> Iterator[Line]:
+    """Yield the conversation in order, without secrets unless the view shows them."""
+    for line in _lines(state, view):
+        yield line._replace(
+            text=redacted_cut(line.text, view.redaction),
+            head=redacted_cut(line.head, view.redaction),
+            note=redacted_cut(line.note, view.redaction),
+        )
+
+
+def _lines(state: AgentState, view: View) -> Iterator[Line]:
     shown = 0
     for number, step in enumerate(state.steps, 1):
-        yield from _messages(state.messages[shown : step.first_message], full)
+        yield from _messages(state.messages[shown : step.first_message], view)
         yield Line(Kind.STEP, f"step {number}" if step.wrap_up is None else f"step {number}, the wrap-up")
-        yield from _step(state, step, full)
+        yield from _step(state, step, view)
         shown = step.first_message + step.message_count
-    yield from _messages(state.messages[shown:], full)
+    yield from _messages(state.messages[shown:], view)
     if state.open_step is not None:
         yield Line(Kind.STEP, f"step {len(state.steps) + 1}, not finished")
-        yield from _open_step(state.open_step, full)
+        yield from _open_step(state.open_step, view)
     for approval in state.execution.approvals:
         yield Line(Kind.ERROR, f"the run {approval_text(approval)}")
     outcome = state.last_continuation_outcome
@@ -200,25 +211,25 @@ def conversation(state: AgentState, *, full: bool = False) -> Iterator[Line]:
         yield decision_line(outcome)
 
 
-def _messages(messages: Sequence[Message], full: bool) -> Iterator[Line]:
+def _messages(messages: Sequence[Message], view: View) -> Iterator[Line]:
     for message in messages:
         if message.is_user:
-            yield Line(Kind.QUERY, _text(message, full))
+            yield Line(Kind.QUERY, _text(message, view))
         elif message.is_tool:
-            yield Line(Kind.RESULT, _result(message.text, full))
+            yield Line(Kind.RESULT, _result(message.text, view))
         else:
-            yield _answer(message, full)
+            yield _answer(message, view)
 
 
-def _answer(message: Message, full: bool, note: str = "") -> Line:
+def _answer(message: Message, view: View, note: str = "") -> Line:
     head = message.role.value if message.is_system else ""
     if message.source:  # Feedback of rules.
         head = f"feedback of {', '.join(shortened(name, 64) for name in message.source)}"
     note = joined_notes("cut off" if message.incomplete else "", note)
-    return Line(Kind.ANSWER, _text(message, full), head, note=note)
+    return Line(Kind.ANSWER, _text(message, view), head, note=note)
 
 
-def _step(state: AgentState, step: Step, full: bool) -> Iterator[Line]:
+def _step(state: AgentState, step: Step, view: View) -> Iterator[Line]:
     messages = state.messages_of(step)
     if step.failures and step.failures[0].is_model_call:
         failure = step.failures[0]
@@ -226,7 +237,7 @@ def _step(state: AgentState, step: Step, full: bool) -> Iterator[Line]:
     note = changes_note(step.response_changed_by)
     answer = next((message for message in messages if message.is_assistant), None)
     if answer is not None and answer.text:
-        yield _answer(answer, full, note)
+        yield _answer(answer, view, note)
     elif note:
         yield Line(Kind.ERROR, f"response {note}")
     asked = {call.id: call for message in messages for call in message.tool_calls}
@@ -234,7 +245,7 @@ def _step(state: AgentState, step: Step, full: bool) -> Iterator[Line]:
     raised = {failure.tool_call_id: failure.raised for failure in step.failures}
     for run in step.tool_calls:
         error, result = raised.get(run.id) or run.error, results.get(run.id, "")
-        yield from _run(run, asked.get(run.id), error or result, full, timed=not step.untimed)
+        yield from _run(run, asked.get(run.id), error or result, view, timed=not step.untimed)
     if interrupted := interruption_text(step):
         yield Line(Kind.ERROR, interrupted)
     if step.outcome is not None:
@@ -242,26 +253,26 @@ def _step(state: AgentState, step: Step, full: bool) -> Iterator[Line]:
 
 
 def _run(
-    run: ToolRun, asked: ToolCall | None, result: str, full: bool, *, timed: bool = True
+    run: ToolRun, asked: ToolCall | None, result: str, view: View, *, timed: bool = True
 ) -> Iterator[Line]:
     asked_for = asked.arguments if asked else {}
     edits = [approval for approval in run.approvals if approval.arguments is not None]
     ran_with = edits[-1].arguments if edits else None
-    arguments = _arguments(asked_for if ran_with is None else ran_with, full)
+    arguments = _arguments(asked_for if ran_with is None else ran_with, view)
     note = joined_notes(_changes(asked), changes_note(run.changed_by, "result changed by"))
     is_denied = _is_denied(run)
     kind = Kind.DONE if run.success else Kind.DENIED if is_denied else Kind.FAILED
     took = span_text(run.duration_ms / 1000) if timed else ""
     yield Line(kind, arguments, shortened(run.name), "" if is_denied else took, note)
     if ran_with not in (None, asked_for):
-        yield Line(Kind.ERROR, f"before the edit: {shortened(run.name)}({_arguments(asked_for, full)})")
-    yield from _history(asked, run.approvals, full)
+        yield Line(Kind.ERROR, f"before the edit: {shortened(run.name)}({_arguments(asked_for, view)})")
+    yield from _history(asked, run.approvals, view)
     if is_denied:  # The history has the person and the reason.
         return
     if run.success:
-        yield Line(Kind.ERROR if full else Kind.RESULT, _result(result, full))
+        yield Line(Kind.ERROR if view.full else Kind.RESULT, _result(result, view))
     else:
-        yield Line(Kind.ERROR, _result(result, full))
+        yield Line(Kind.ERROR, _result(result, view))
 
 
 def _is_denied(run: ToolRun) -> bool:
@@ -270,20 +281,20 @@ def _is_denied(run: ToolRun) -> bool:
     return denied and not run.success and run.started_at is None
 
 
-def _open_step(step: OpenStep, full: bool) -> Iterator[Line]:
+def _open_step(step: OpenStep, view: View) -> Iterator[Line]:
     if step.failure is not None:
         yield model_problem(step.failure.raised or step.failure.message, step.finish_reason)
     if step.message is not None and step.message.text:
-        yield _answer(step.message, full, changes_note(step.response_changed_by))
+        yield _answer(step.message, view, changes_note(step.response_changed_by))
     for index, call in enumerate(step.calls):
         asked, result = step.call_to_run(index), call.result
         if result is not None:
             raised = result.failure and result.failure.raised
-            yield from _run(call.run_of(asked, result), asked, raised or result.error or result.content, full)
+            yield from _run(call.run_of(asked, result), asked, raised or result.error or result.content, view)
         else:
-            head = f"{shortened(asked.name)}({_arguments(asked.arguments, full)})"
+            head = f"{shortened(asked.name)}({_arguments(asked.arguments, view)})"
             yield Line(Kind.OPEN, _progress(call), head, note=_changes(asked))
-            yield from _history(asked, call.approvals, full)
+            yield from _history(asked, call.approvals, view)
 
 
 def _progress(call: OpenCall) -> str:
@@ -298,29 +309,30 @@ def _changes(call: ToolCall | None) -> str:
     return changes_note([change.by for change in call.changes]) if call is not None else ""
 
 
-def _history(call: ToolCall | None, approvals: Sequence[Approval], full: bool) -> Iterator[Line]:
+def _history(call: ToolCall | None, approvals: Sequence[Approval], view: View) -> Iterator[Line]:
     """Yield the call before each change by a hook, and the decisions of people."""
     for change in call.changes if call is not None else ():
         name = shortened(change.name or (call.name if call else ""))
-        before = f"{name}({_arguments(change.before, full)})"
+        before = f"{name}({_arguments(change.before, view)})"
         yield Line(Kind.ERROR, f"before {shortened(change.by, 64)}: {before}")
     for approval in approvals:
         yield Line(Kind.ERROR, approval_text(approval))
 
 
-def _arguments(arguments: Arguments, full: bool) -> str:
-    return "\n".join(exact_arguments(arguments, full=True)) if full else arguments_summary(arguments)
+def _arguments(arguments: Arguments, view: View) -> str:
+    shown: Arguments = redacted(arguments, view.redaction)
+    return "\n".join(exact_arguments(shown, full=True)) if view.full else arguments_summary(shown)
 
 
-def _result(text: str, full: bool) -> str:
-    return printable(text) if full else shortened(text, LONGEST_RESULT)
+def _result(text: str, view: View) -> str:
+    return printable(text) if view.full else shortened(text, LONGEST_RESULT)
 
 
-def _text(message: Message, full: bool) -> str:
+def _text(message: Message, view: View) -> str:
     parts = () if isinstance(message.content, str) else message.content
     others = [_attachment(part) for part in parts if isinstance(part, ImagePart | FilePart)]
     text = printable(message.text)
-    if not full and len(text) > LONGEST_TEXT:
+    if not view.full and len(text) > LONGEST_TEXT:
         text = f"{text[:LONGEST_TEXT]}… ({counted(len(text) - LONGEST_TEXT, 'character')} more: --full)"
     return "\n".join([*([text] if text else []), *others])
 
@@ -380,7 +392,7 @@ def next_commands(
     *,
     runner: str | None = None,
     agent: tuple[str, ...] = AN_AGENT,
-    full: bool = False,
+    view: View | None = None,
 ) -> list[str]:
     """Return the open questions, and the commands that let the run continue.
 
@@ -389,7 +401,7 @@ def next_commands(
     """
     if runner is not None:
         return [f"{shortened(runner)} runs it. Stop it: {command_line(args, 'stop', session)}"]
-    lines = _question_lines(args, state.pending_calls, session, full)
+    lines = _question_lines(args, state.pending_calls, session, view or View(redaction=None))
     actions = [action for action in next_actions_of(state) if action.kind is not ActionKind.DECIDE]
     if lines and actions:
         lines.append("")
@@ -397,7 +409,7 @@ def next_commands(
 
 
 def _question_lines(
-    args: argparse.Namespace, calls: tuple[PendingCall, ...], session: str, full: bool
+    args: argparse.Namespace, calls: tuple[PendingCall, ...], session: str, view: View
 ) -> list[str]:
     if not calls:
         return []
@@ -406,7 +418,8 @@ def _question_lines(
     length = unique_length(call.id for call in calls)
     for call in calls:
         question = short_id(call.id, length)
-        arguments = exact_arguments(call.arguments, full=full) if call.tool_call_id else []
+        shown = redacted(call.arguments, view.redaction)
+        arguments = exact_arguments(shown, full=view.full) if call.tool_call_id else []
         lines += [
             "",
             f"  {shortened(question)}  {shortened(call.question, LONGEST_QUESTION)}",

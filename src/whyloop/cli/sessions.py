@@ -16,11 +16,13 @@ from whyloop.broadcasting.feed import EventFeed, cursor_of
 from whyloop.broadcasting.transports import AgentConsoleLogger
 from whyloop.cli.formats import (
     AN_AGENT,
+    View,
     age,
     command_line,
     decider,
     exact_arguments,
     parse_arguments,
+    redaction_of,
     seconds_since,
     span_text,
     unique_length,
@@ -56,6 +58,7 @@ from whyloop.stores.store import PAGE, Store
 from whyloop.values.approval import Approval, Verdict
 from whyloop.values.explanation import Explanation, explanation_of_step
 from whyloop.values.price import dollars
+from whyloop.values.redaction import DEFAULT_REDACTION, Redaction, redacted
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import clean, short_id, shortened
 from whyloop.wire.document import document, step_document
@@ -148,11 +151,13 @@ def _reason(summary: Summary) -> str | None:
 async def show(store: Store, args: argparse.Namespace) -> int:
     """Print a session from its first message to the last, and what can be done now."""
     summary, state = await load_session(store, args.id)
+    redaction = redaction_of(args)
     if args.json:
-        write_json(_document(state, summary))
+        write_json(redacted(_document(state, summary), redaction))
         return 0
-    notes = next_commands(args, state, args.id, runner=summary.runner, full=args.full)
-    heading, lines = _heading(state, summary), conversation(state, full=args.full)
+    view = View(args.full, redaction)
+    notes = next_commands(args, state, args.id, runner=summary.runner, view=view)
+    heading, lines = _heading(state, summary, redaction), conversation(state, view)
     if is_terminal():
         from whyloop.cli.drawing import draw_conversation
 
@@ -177,8 +182,11 @@ def _document(state: AgentState, summary: Summary) -> dict[str, Any]:
     }
 
 
-def _heading(state: AgentState, summary: Summary) -> list[tuple[str, str]]:
+def _heading(
+    state: AgentState, summary: Summary, redaction: Redaction | None = DEFAULT_REDACTION
+) -> list[tuple[str, str]]:
     """Return the facts about a session, each with its label."""
+    metadata = redacted(state.metadata, redaction)
     reason = f" ({state.stop_reason})" if state.stop_reason not in (None, "completed") else ""
     runner = f", run by {shortened(summary.runner)}" if summary.runner else ""
     entries = {
@@ -188,7 +196,7 @@ def _heading(state: AgentState, summary: Summary) -> list[tuple[str, str]]:
         "steps": ", ".join([str(state.step_count), *used_texts(state.usage)]),
         "clocks": _clocks(state),
         "child of": shortened(state.parent_agent_id) if state.parent_agent_id else "",
-        "metadata": shortened(json.dumps(state.metadata, ensure_ascii=False), 300) if state.metadata else "",
+        "metadata": shortened(json.dumps(metadata, ensure_ascii=False), 300) if metadata else "",
     }
     return [(label, text) for label, text in entries.items() if text]
 
@@ -215,15 +223,18 @@ def _clocks(state: AgentState) -> str:
 async def why(store: Store, args: argparse.Namespace) -> int:
     """Explain why a session ended, or continued after one of its steps."""
     summary, state = await load_session(store, args.id)
+    redaction = redaction_of(args)
     explanation = state.explanation if args.step is None else explanation_of_step(state, args.step)
+    explanation = explanation.without_secrets(redaction)
     if args.json:
-        write_json(_explained(state, explanation, args.step))
+        write_json(redacted(_explained(state, explanation, args.step), redaction))
     elif args.markdown:
         write_lines([explanation.to_markdown()])
     elif args.step is not None:
         show_explanation(explanation)
     else:
-        show_explanation(explanation, next_commands(args, state, args.id, runner=summary.runner))
+        notes = next_commands(args, state, args.id, runner=summary.runner, view=View(redaction=redaction))
+        show_explanation(explanation, notes)
     return 0
 
 
@@ -275,7 +286,7 @@ async def _draw_session(store: Store, args: argparse.Namespace) -> int:
     async with EventFeed(store, BroadcastConfig.debug(), keep_events=True) as feed:
         cursor = await feed.cursor(summary.agent_id, args.after)
         if cursor is None:
-            draw_conversation(console, _heading(state, summary), conversation(state), ())
+            draw_conversation(console, _heading(state, summary), conversation(state, View()), ())
             cursor = cursor_of(state.execution)
         events = (
             feed.recorded(summary.agent_id, cursor) if args.so_far else feed.follow(summary.agent_id, cursor)

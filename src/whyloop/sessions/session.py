@@ -185,9 +185,14 @@ class Session(Generic[D_contra, T_co]):
         """Return all messages."""
         return tuple(self.state.messages)
 
-    def explain(self) -> str:
-        """Return why the last execution continued, step by step, and why it stopped."""
-        return self.state.explain()
+    def explain(self, *, debug: bool = False, redact: bool = True) -> str:
+        """Return why the last execution continued, step by step, and why it stopped.
+
+        Args:
+            debug: True to show the messages of tools' own exceptions. Default: False.
+            redact: False to show secrets. Default: True, which removes them.
+        """
+        return self.state.explain(debug=debug, redact=redact)
 
     async def refresh(self) -> AgentState[T_co]:
         """Return the session as it is in the store now, whichever process continued it."""

@@ -235,9 +235,14 @@ class SyncSession(Generic[D_contra, T_co]):
         """Return all messages."""
         return self.asynchronous.history()
 
-    def explain(self) -> str:
-        """Return why the last execution continued, step by step, and why it stopped."""
-        return self.asynchronous.explain()
+    def explain(self, *, debug: bool = False, redact: bool = True) -> str:
+        """Return why the last execution continued, step by step, and why it stopped.
+
+        Args:
+            debug: True to show the messages of tools' own exceptions. Default: False.
+            redact: False to show secrets. Default: True, which removes them.
+        """
+        return self.asynchronous.explain(debug=debug, redact=redact)
 
     def refresh(self) -> AgentState[T_co]:
         """Return the session as it is in the store now, whichever process continued it."""

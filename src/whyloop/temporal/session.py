@@ -132,9 +132,14 @@ class TemporalSession:
         """The session as this process last read it; `refresh` reads it again."""
         return self._reading.state
 
-    def explain(self) -> str:
-        """Return why the last execution continued, step by step, and why it stopped."""
-        return self.state.explain()
+    def explain(self, *, debug: bool = False, redact: bool = True) -> str:
+        """Return why the last execution continued, step by step, and why it stopped.
+
+        Args:
+            debug: True to show the messages of tools' own exceptions. Default: False.
+            redact: False to show secrets. Default: True, which removes them.
+        """
+        return self.state.explain(debug=debug, redact=redact)
 
     @property
     def handle(self) -> Any:

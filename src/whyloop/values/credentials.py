@@ -16,6 +16,32 @@ import msgspec
 REMOVED = "[removed]"
 """The text that replaces a secret."""
 
+SECRET_NAMES = (
+    "pass_word",
+    "passwd",
+    "passphrase",
+    "passcode",
+    "pwd",
+    "secret",
+    "token",
+    "api_key",
+    "access_key",
+    "account_key",
+    "private_key",
+    "signing_key",
+    "encryption_key",
+    "authorization",
+    "cookie",
+    "credential",
+    "bearer",
+    "jwt",
+)
+"""Terms that mark a value as secret if they are part of its name.
+
+An underscore matches any separator or none: `api_key` is also X-Api-Key and apiKey. A term counts only as a
+whole word: `token` matches `accessToken` and `tokens`, but not `tokenizer`.
+"""
+
 # In JSON the n of an escaped line end is right before the text that follows it.
 _START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 _PREFIXES = (

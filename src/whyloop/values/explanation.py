@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from enum import Enum
 from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError
 from whyloop.values import encoding
@@ -28,7 +31,7 @@ from whyloop.values.continuation import (
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import ModelSource
 from whyloop.values.next_action import NAME_LENGTH, NextAction, next_actions_of
-from whyloop.values.redaction import DEFAULT_REDACTION
+from whyloop.values.redaction import DEFAULT_REDACTION, Redaction
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import OpenStep, Step, end_error
 from whyloop.values.summaries import args_summary
@@ -169,10 +172,38 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
         return html_of(self)
 
+    def without_secrets(self, redaction: Redaction | None = DEFAULT_REDACTION) -> Explanation:
+        """Return the explanation with secrets removed from its texts.
+
+        Args:
+            redaction: The rules for secrets; None removes nothing.
+        """
+        hidden: Explanation = self if redaction is None else _hidden(self, redaction)
+        return hidden
+
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data."""
         document: dict[str, Any] = encoding.encode(self)
         return document
+
+
+# A word at a cut may be the beginning of a secret, which does not look like one.
+_LONG_WORD_AT_CUT = re.compile(r"[\w!#$%&*+./:;=?@^~-]{8,}+…", re.ASCII)
+
+
+def _hidden(value: Any, redaction: Redaction) -> Any:
+    if isinstance(value, Enum):
+        return value
+    if isinstance(value, str):
+        return redaction.text(_LONG_WORD_AT_CUT.sub("…", value))
+    if isinstance(value, Struct):
+        fields = {name: getattr(value, name) for name in value.__struct_fields__}
+        shown = {name: _hidden(field, redaction) for name, field in fields.items()}
+        changed = {name: field for name, field in shown.items() if field is not fields[name]}
+        return replace(value, **changed) if changed else value
+    if isinstance(value, tuple):
+        return tuple([_hidden(item, redaction) for item in value])
+    return redaction.data(value) if isinstance(value, Mapping | list) and value else value
 
 
 def explanation_of(state: AgentState, *, most_steps: int | None = None, debug: bool = False) -> Explanation:

@@ -17,39 +17,18 @@ from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
 from whyloop.values import encoding
-from whyloop.values.credentials import REMOVED, may_have_credentials, without_credentials
+from whyloop.values.credentials import (
+    REMOVED,
+    SECRET_NAMES,
+    may_have_credentials,
+    without_credentials,
+)
 from whyloop.values.encoding import MAX_DEPTH, UNREADABLE, is_too_deep
 
 LONGEST = 512
 """Each rule recognizes a secret by at most this many characters, so a text may be cut after as many more."""
 
 _MOST_READ = 50_000
-
-SECRET_NAMES = (
-    "pass_word",
-    "passwd",
-    "passphrase",
-    "passcode",
-    "pwd",
-    "secret",
-    "token",
-    "api_key",
-    "access_key",
-    "account_key",
-    "private_key",
-    "signing_key",
-    "encryption_key",
-    "authorization",
-    "cookie",
-    "credential",
-    "bearer",
-    "jwt",
-)
-"""Terms that mark a value as secret if they are part of its name.
-
-An underscore matches any separator or none: `api_key` is also X-Api-Key and apiKey. A term counts only as a
-whole word: `token` matches `accessToken` and `tokens`, but not `tokenizer`.
-"""
 
 
 class Redaction(Struct, frozen=True, cache_hash=True):

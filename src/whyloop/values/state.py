@@ -234,17 +234,19 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
 
         return explanation_of(self)
 
-    def explain(self, *, debug: bool = False) -> str:
+    def explain(self, *, debug: bool = False, redact: bool = True) -> str:
         """Return the text of `explanation`, for a person to read.
 
         Args:
             debug: True to show the messages of tools' own exceptions, which may quote arguments, instead of
                 their classes. Default: False.
+            redact: False to show secrets. Default: True, which removes them.
         """
         from whyloop.values.explanation import explanation_of
         from whyloop.values.explanation_text import MOST_STEPS
 
-        return str(explanation_of(self, most_steps=MOST_STEPS, debug=debug))
+        explanation = explanation_of(self, most_steps=MOST_STEPS, debug=debug)
+        return str(explanation.without_secrets() if redact else explanation)
 
     def __repr__(self) -> str:
         """Return one short line; `explain` and `messages` have the rest."""
