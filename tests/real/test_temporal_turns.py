@@ -9,14 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import CancelledError
 
 from tests.real.temporal import Fleet, TemporalServer, fleet
 from tests.real.temporal_scenarios import add
+from tests.real.temporal_schedules import failed_tasks
 from whyloop import Agent, AgentStatus, tool
-from whyloop.errors import ConfigurationError, KeyUsedError, StoreError, WhyloopError
+from whyloop.errors import (
+    ConfigurationError,
+    KeyUsedError,
+    StoreError,
+    StoreUnavailableError,
+    WhyloopError,
+)
 from whyloop.stores import MemoryStore, SqliteStore
 from whyloop.stores.records import RequestKey
 from whyloop.temporal import AgentWorkflow, Start, TemporalSession, wake, workflow_id
@@ -41,19 +48,6 @@ async def paused(here: Fleet, agent_id: str) -> TemporalSession:
     session = await here.session("cashier", agent_id)
     assert (await asyncio.wait_for(session.send("Pay 5"), SECONDS)).status is AgentStatus.PAUSED
     return session
-
-
-async def failed_tasks(here: Fleet, agent_id: str) -> list[str]:
-    """Return the workflow tasks of a session that failed, but not those that saw a new signal too late."""
-    unhandled = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND
-    found = []
-    for history in await here.histories(agent_id):
-        for event in history.events:
-            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
-                given = event.workflow_task_failed_event_attributes
-                if given.cause != unhandled:
-                    found.append(given.failure.message)
-    return found
 
 
 async def runner(here: Fleet, agent_id: str) -> str | None:
@@ -196,18 +190,34 @@ async def test_a_workflow_that_is_cancelled_while_it_gets_a_lease_releases_it(
         assert await runner(here, "cancelled") is None
 
 
-async def test_a_cancelled_workflow_delivers_the_decision_that_it_records(temporal: TemporalServer) -> None:
+async def test_a_cancelled_workflow_delivers_the_decision_that_it_records_and_refuses_the_next(
+    temporal: TemporalServer,
+) -> None:
     store = Deciding()
     async with fleet(temporal, store, [cashier()]) as here:
-        session = await paused(here, "decided")
-        deciding = asyncio.create_task(session.approve(session.state.pending_calls[0].id))
+        session, other = await paused(here, "decided"), await here.session("cashier", "decided")
+        (question,) = session.state.pending_calls
+        deciding = asyncio.create_task(session.approve(question.id))
         await asyncio.wait_for(store.recorded.wait(), SECONDS)
+        waiting = asyncio.create_task(other.deny(question.id))
+        while await _accepted(here, "decided") < 3:  # The query, and both decisions.
+            await asyncio.sleep(0.02)
         await session.handle.cancel()
         store.answers.set()
         state = await asyncio.wait_for(deciding, SECONDS)
+        with pytest.raises(StoreUnavailableError, match="was cancelled: try again"):
+            await asyncio.wait_for(waiting, SECONDS)
         with pytest.raises(WorkflowFailureError):
             await asyncio.wait_for(session.handle.result(), SECONDS)
+        assert await failed_tasks(here, "decided") == []
     assert state.pending_calls == ()
+
+
+async def _accepted(here: Fleet, agent_id: str) -> int:
+    """Return how many requests the workflow of a session has accepted."""
+    (history,) = await here.histories(agent_id)
+    accepted = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
+    return sum(event.event_type == accepted for event in history.events)
 
 
 @pytest.mark.parametrize(("agent", "version"), [("cashier", 9), ("unknown", 1)])
