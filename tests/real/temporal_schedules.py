@@ -22,7 +22,7 @@ from whyloop.stores import MemoryStore
 from whyloop.stores.records import RequestKey
 from whyloop.temporal import TemporalRecovery, TemporalSession, wake
 from whyloop.tools.tool import ToolContext
-from whyloop.values.approval import Verdict
+from whyloop.values.approval import PendingCall, Verdict
 from whyloop.values.messages import MessageRole, ToolCall
 from whyloop.values.model import ModelRequest, ModelResponse
 
@@ -121,7 +121,7 @@ def clerk(paid: Counter[str]) -> Agent[Any, Any]:
     @tool(needs_approval=True)
     async def pay(amount: int, context: ToolContext) -> str:
         """Pay an amount."""
-        paid[context.idempotency_key] += 1
+        paid[f"{context.idempotency_key} of {context.agent_id}"] += 1
         await asyncio.sleep(0.05)
         return f"paid {amount}"
 
@@ -182,7 +182,8 @@ class Schedule:
         """Answer all questions and resume, until the session and its workflow have ended."""
         while not await self._has_ended():
             for question in self.session.state.pending_calls:
-                await _allowed(self.session.approve(question.id))
+                decide = self.session.deny if _may_have_run(question) else self.session.approve
+                await _allowed(decide(question.id))
             if self.session.state.status is AgentStatus.PAUSED:
                 await _allowed(self.session.resume())
             await asyncio.sleep(0.1)
@@ -228,13 +229,18 @@ async def _allowed(work: Awaitable[Any]) -> None:
 # What arrives
 
 
+def _may_have_run(question: PendingCall) -> bool:
+    """Return whether a call was interrupted: nobody approves it, so no call runs twice."""
+    return question.question.startswith("It is unknown whether")
+
+
 async def _decide(schedule: Schedule, client: TemporalSession, choice: float) -> None:
     """Decide a question, and often once more."""
     for question in client.state.pending_calls:
-        if choice < 0.4:
-            await client.approve(question.id, by="Ann")
-        elif choice < 0.6:
+        if choice < 0.2 or _may_have_run(question):
             await client.deny(question.id, "no", by="Ann")
+        elif choice < 0.6:
+            await client.approve(question.id, by="Ann")
         else:
             await client.edit(question.id, {"amount": 9}, by="Ann")
 
@@ -245,8 +251,9 @@ async def _decide_twice(schedule: Schedule, client: TemporalSession, choice: flo
 
 async def _decide_in_store(schedule: Schedule, client: TemporalSession, choice: float) -> None:
     """Decide like the inspector and the command line do, which do not know of the workflow."""
-    verdict = Verdict.APPROVED if choice < 0.6 else Verdict.DENIED
     for question in client.state.pending_calls:
+        is_denied = choice > 0.6 or _may_have_run(question)
+        verdict = Verdict.DENIED if is_denied else Verdict.APPROVED
         await client.store.decide(client.agent_id, question.id, verdict)
 
 
