@@ -29,7 +29,7 @@ from whyloop.values.model import ModelRequest, ModelResponse
 SLOWEST_STORE = 0.5
 ARRIVALS = (3, 8)
 SECONDS_OF_ARRIVALS = 3.0
-SECONDS_UNTIL_STUCK = 120.0
+SECONDS_UNTIL_STUCK = 300.0
 AT_ONCE = 10
 REFUSALS = (ApprovalError, KeyUsedError, NotResumableError, SessionRunningError)
 """What a client may be told when another one was faster."""
