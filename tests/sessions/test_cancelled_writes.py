@@ -305,7 +305,7 @@ async def test_a_stop_request_outlives_the_cancellation_of_a_run_that_paused() -
     assert session.state == state
 
 
-async def test_a_lease_that_could_not_be_released_is_released_before_the_next_run() -> None:
+async def test_a_lease_that_could_not_be_released_is_released_before_the_next_use() -> None:
     class Stuck(MemoryStore):
         left = 2
 
@@ -316,8 +316,15 @@ async def test_a_lease_that_could_not_be_released_is_released_before_the_next_ru
             return await super().release(lease)
 
     store = Stuck()
-    session = await Session.open(store, scripted(call("pay"), "done", tools=[pay]))
-    assert (await session.send("go")).status == "paused"
+    session = await Session.open(store, scripted(call("pay"), "done", call("pay"), "done", tools=[pay]))
+    state = await session.send("go")
+    with pytest.raises(StoreUnavailableError, match="the file is held"):
+        await session.approve(state.pending_calls[0].id)
+    assert (await session.approve(state.pending_calls[0].id)).pending_calls == ()
+    assert (await session.resume()).status == "completed"
+
+    store.left = 2
+    assert (await session.send("again")).status == "paused"
     other = await Session.open(store, session.agent, session.agent_id)
     with pytest.raises(StoreUnavailableError, match="the file is held"):  # Not: this process runs it.
         await other.send("instead")

@@ -285,15 +285,18 @@ class Session(Generic[D_contra, T_co]):
 
     async def request_stop(self, reason: str) -> bool:
         """Stop the session's run in any process; return False if there was none."""
+        await self._free()
         return await self.store.request_stop(self.agent_id, reason, criteria=self.agent.criteria)
 
     async def approve(self, question_id: str, *, by: str = UNNAMED_PERSON) -> AgentState[T_co]:
         """Approve a pending tool call; it runs at the next `resume`."""
+        await self._free()
         await self.store.approve(self.agent_id, question_id, by=by)
         return await self.refresh()
 
     async def deny(self, question_id: str, reason: str = "", *, by: str = UNNAMED_PERSON) -> AgentState[T_co]:
         """Deny a pending tool call; the model gets the reason."""
+        await self._free()
         await self.store.deny(self.agent_id, question_id, reason, by=by)
         return await self.refresh()
 
@@ -302,6 +305,7 @@ class Session(Generic[D_contra, T_co]):
     ) -> AgentState[T_co]:
         """Approve a pending tool call with other arguments, which must fit its tool."""
         refuse_edit(self.agent, self.state, question_id, arguments)
+        await self._free()
         await self.store.edit(self.agent_id, question_id, arguments, by=by)
         return await self.refresh()
 
@@ -346,10 +350,7 @@ class Session(Generic[D_contra, T_co]):
 
     async def _acquire(self) -> Lease:
         """Acquire and return the lease; a cancellation leaves no lease behind."""
-        unreleased = live(self.store).unreleased
-        if self.agent_id in unreleased:
-            await self._give_back(unreleased[self.agent_id])
-            unreleased.pop(self.agent_id, None)
+        await self._free()
         work = self.store.acquire(self.agent_id, self.owner, self._lease_seconds)
         if self.store.inline:
             return await work
@@ -362,11 +363,18 @@ class Session(Generic[D_contra, T_co]):
         return lease
 
     async def _let_go(self, lease: Lease) -> None:
-        """Release the lease; else it lapses, or is released before the next run in this process."""
+        """Release the lease; else it lapses, or is released before the next use of the session here."""
         try:
             await self._give_back(lease)
         except StoreError:
             live(self.store).unreleased[self.agent_id] = lease
+
+    async def _free(self) -> None:
+        """Release a lease that an earlier run in this process could not release."""
+        unreleased = live(self.store).unreleased
+        if self.agent_id in unreleased:
+            await self._give_back(unreleased[self.agent_id])
+            unreleased.pop(self.agent_id, None)
 
     async def _give_back(self, lease: Lease) -> None:
         reason = await self.store.release(lease)
