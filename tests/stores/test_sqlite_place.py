@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -186,3 +187,20 @@ async def test_a_connection_that_is_opened_later_does_not_create_the_file_again(
         await store.read("a")
     await store.close()
     assert not path.exists()
+
+
+async def test_a_file_that_may_not_be_looked_at_any_more_is_still_used(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stat = os.stat
+
+    def refused(each: Any, **options: Any) -> os.stat_result:
+        if str(each).startswith(str(path)):
+            raise PermissionError(each)
+        return stat(each, **options)
+
+    async with SqliteStore(path) as store:
+        await store.create(summary(), journal("first"))
+        monkeypatch.setattr(os, "stat", refused)
+        await store.append("a", journal("second"), after=1)
+        assert (await store.read("a")).entries == ("first", "second")

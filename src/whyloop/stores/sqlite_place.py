@@ -37,9 +37,8 @@ class Place:
 
         A store that was never opened has no file yet.
         """
-        known = self._file
-        if known is not None and (found := identity(self.path)) != known:
-            raise self._error(found)
+        if self._file is not None and is_another(self.path, self._file):
+            raise self._error(identity(self.path))
 
     def keep(self) -> list[tuple[str, Identity]]:
         """Remember the file; return the files beside it that a new connection has opened."""
@@ -50,7 +49,7 @@ class Place:
     def check_beside(self, opened: list[tuple[str, Identity]]) -> None:
         """Raise a `StoreError` if files beside the database are not those that a connection opened."""
         for path, known in opened:
-            if identity(path) != known:
+            if is_another(path, known):
                 raise StoreError(
                     f"{path} was deleted or replaced while this store had {self.path} open, so nothing more "
                     "is read or written: it belongs to the file. End all programs that use the file, but "
@@ -80,3 +79,14 @@ def identity(path: str | Path) -> Identity | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def is_another(path: str, known: Identity) -> bool:
+    """Return whether a path has another file than the known one, or none."""
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:  # Its folder may not be entered any more, but the file is open.
+        return False
+    return (found.st_dev, found.st_ino) != known
