@@ -5,6 +5,7 @@ import { may, type Info, type Question } from "./api";
 import { Age } from "./clock";
 import { approve, deny, edit } from "./decisions";
 import { count, counted, moment, shortId } from "./format";
+import { reveal } from "whyloop-ui";
 import { Icon } from "./icons";
 import { questions, questionsError, readQuestions, settled } from "./questions";
 import { sessionLink } from "./routes";
@@ -73,9 +74,9 @@ function QuestionCard({ question, info }: { question: Question; info: Info | nul
       </header>
       <p class="small-text origin">
         <SessionLink id={question.agent_id} />
-        <span class="quiet">{question.title}</span>
+        <span class="quiet">{reveal(question.title)}</span>
       </p>
-      {question.question && question.tool === null && <p class="asked">{question.question}</p>}
+      {question.question && question.tool === null && <p class="asked">{reveal(question.question)}</p>}
       {question.arguments && <Arguments value={question.arguments} />}
       {!whyNot(info) && (
         <footer>
@@ -93,7 +94,7 @@ function QuestionCard({ question, info }: { question: Question; info: Info | nul
 /** Arguments as readable text. */
 function Arguments({ value }: { value: Record<string, unknown> }) {
   if (Object.keys(value).length === 0) return <p class="quiet small-text none">No arguments</p>;
-  const text = JSON.stringify(value, null, 2);
+  const text = reveal(JSON.stringify(value, null, 2));
   return (
     <pre tabIndex={0} role="region" aria-label="Arguments">
       {text.slice(0, LONGEST_SHOWN)}
@@ -153,7 +154,7 @@ function ShortQuestion({ question, info }: { question: Question; info: Info | nu
         <code class="clip">{summaryOf(question)}</code>
         <div class="quiet small-text clip">
           <SessionLink id={question.agent_id} />
-          , waits <Age time={question.asked_at} />. {question.title}
+          , waits <Age time={question.asked_at} />. {reveal(question.title)}
         </div>
       </div>
       {!whyNot(info) && (
@@ -174,7 +175,7 @@ function ShortQuestion({ question, info }: { question: Question; info: Info | nu
 }
 
 function summaryOf({ tool, args_summary, question }: Question): string {
-  return tool === null ? question : `${tool}(${args_summary})`;
+  return reveal(tool === null ? question : `${tool}(${args_summary})`);
 }
 
 /** Return a function that opens a dialog for a question. */

@@ -1,7 +1,7 @@
 /** A tool call: its state at a glance, its arguments and its result on demand, and a person's decision about it. */
 
 import { useState } from "preact/hooks";
-import { argsSummary, type ToolCall, type UiMessage } from "whyloop-ui";
+import { argsSummary, reveal, type ToolCall, type UiMessage } from "whyloop-ui";
 import { raisedBy, type Call, type CallStatus, type PendingCall, type Step } from "./api";
 import { duration } from "./format";
 import { CALL_ICONS, CALL_WORDS, Icon } from "./icons";
@@ -80,10 +80,10 @@ export function CallCard({ call, status, result, recorded, step, question, decid
 
 /** Return the values of the arguments: there is little room, and their names are one click away. */
 function valuesOf({ args, args_summary: summary = "" }: ToolCall): string {
-  if (args === undefined) return summary;
-  if (typeof args === "string") return argsSummary(args, 80);
+  if (args === undefined) return reveal(summary);
+  if (typeof args === "string") return reveal(argsSummary(args, 80));
   const texts = Object.values(args).map((value) => (typeof value === "string" ? value : (JSON.stringify(value) ?? "")));
-  return texts.filter(Boolean).join(", ").slice(0, 200);
+  return reveal(texts.filter(Boolean).join(", ").slice(0, 200));
 }
 
 function CallTime({
@@ -124,7 +124,7 @@ function CallContent({ call, result }: { call: ToolCall; result: UiMessage | nul
 
 /** Return arguments as people read them. */
 export function argumentsText(args: unknown): string {
-  return typeof args === "string" ? args : JSON.stringify(args, null, 2);
+  return reveal(typeof args === "string" ? args : (JSON.stringify(args, null, 2) ?? ""));
 }
 
 function shortened(text: string): string {
@@ -151,7 +151,7 @@ export function Waiting({
             Waits <Elapsed since={since} /> for a person.{" "}
           </>
         )}
-        {question.question}
+        {reveal(question.question)}
       </p>
       {decide && (
         <div class="buttons">

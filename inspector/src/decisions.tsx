@@ -7,6 +7,7 @@ import type { ApiError, Call, PendingCall, Server, SessionState, Step, Trace } f
 import { confirm, Overtaken } from "./dialogs";
 import { age, counted, statusWord } from "./format";
 import { parse } from "./json";
+import { escapeInvisible, reveal } from "whyloop-ui";
 import "./styles/decisions.css";
 
 const NAME = "whyloop.name";
@@ -18,13 +19,13 @@ export function approve(target: Target, question: PendingCall, others = 0): void
   confirm({
     title: `Approve ${named(question)}`,
     effects: [
-      question.tool === null ? question.question : `${question.tool} runs once, with these arguments.`,
+      question.tool === null ? reveal(question.question) : `${question.tool} runs once, with these arguments.`,
       afterwards(target, others),
     ],
     button: resumes(target, others) ? "Approve and resume" : "Approve",
     children: (
       <>
-        {question.arguments && <pre class="arguments" tabIndex={0}>{JSON.stringify(question.arguments, null, 2)}</pre>}
+        {question.arguments && <pre class="arguments" tabIndex={0}>{reveal(JSON.stringify(question.arguments, null, 2))}</pre>}
         <PersonField target={target} />
       </>
     ),
@@ -64,7 +65,7 @@ export function deny(target: Target, question: PendingCall, others = 0): void {
 
 /** Let a pending call run with other arguments. */
 export function edit(target: Target, question: PendingCall, others = 0): void {
-  const text = signal(JSON.stringify(question.arguments ?? {}, null, 2));
+  const text = signal(escapeInvisible(JSON.stringify(question.arguments ?? {}, null, 2)));
   const blocked = computed(() => problemOf(text.value));
   confirm({
     title: `Edit the arguments of ${named(question)}`,

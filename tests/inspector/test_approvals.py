@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -224,6 +225,38 @@ async def test_nothing_of_a_question_is_interpreted() -> None:
         await expect(page.get_by_role("button", name="Approve refund")).to_be_visible()
         await expect(page.locator("main img, main script")).to_have_count(0)
         assert await page.evaluate("window.hacked") is None
+
+
+TRICK = "pay \u202e05.2 RUE\u202c to p\u0430ypal"
+STEERS = re.compile("[\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+async def test_nothing_turns_hides_or_imitates_the_text_of_a_question() -> None:
+    async with inbox(orders=0) as (desk, inspector):
+        page = inspector.page
+        await inspector.serving.do(lambda: desk.ask("tricked", 1, note=TRICK, query=f"Please {TRICK}"))
+        card = page.locator("article.question")
+        for _ in range(2):
+            await expect(card).to_contain_text(
+                r"pay \u202e05.2 RUE\u202c to pаypal⟦mixes Latin and Cyrillic⟧"
+            )
+            assert not STEERS.search(await page.locator("main").inner_text())
+            await card.get_by_role("button", name="Approve").click()
+            dialog = page.get_by_role("dialog")
+            await expect(dialog).to_contain_text(
+                r"pay \u202e05.2 RUE\u202c to pаypal⟦mixes Latin and Cyrillic⟧"
+            )
+            await page.keyboard.press("Escape")
+            await card.get_by_role("button", name="Edit arguments").click()
+            written = await dialog.locator("textarea").input_value()
+            assert not STEERS.search(written)
+            assert json.loads(written)["note"] == TRICK
+            await page.keyboard.press("Escape")
+            await page.reload()
+        await inspector.show("#/sessions")
+        waiting = page.locator(".waiting-card")
+        await expect(waiting).to_contain_text(r"\u202e05")
+        assert not STEERS.search(await waiting.inner_text())
 
 
 async def test_a_question_is_decided_with_keys_alone() -> None:

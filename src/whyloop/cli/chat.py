@@ -47,7 +47,7 @@ from whyloop.values.model import Usage
 from whyloop.values.next_action import next_actions_of
 from whyloop.values.price import dollars
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.text import counted, short_id, shortened
+from whyloop.values.text import counted, revealed, short_id, shortened
 
 if TYPE_CHECKING:
     from whyloop.cli.runs import AnySession, Runner
@@ -246,7 +246,7 @@ class Chat:
 
     def _verdict(self, call: PendingCall, state: AgentState) -> tuple[Verdict, str | None, Any]:
         """Show a call exactly as it would run, and return the person's decision."""
-        self._note(f" ?  {shortened(call.question, LONGEST_ERROR)}", style="yellow")
+        self._note(f" ?  {shortened(revealed(call.question), LONGEST_ERROR)}", style="yellow")
         for line in exact_arguments(call.arguments, full=True) if call.tool_call_id else ():
             self._note(f"    {line}", style="")
         self._prompt.discard()

@@ -21,7 +21,7 @@ from whyloop.errors import ConfigurationError
 from whyloop.values.redaction import DEFAULT_REDACTION, Redaction
 from whyloop.values.scalars import utc_now
 from whyloop.values.state import UNNAMED_PERSON
-from whyloop.values.text import SHORT_ID, clean, counted, shortened
+from whyloop.values.text import SHORT_ID, clean, counted, revealed, shortened
 
 PROGRAM = "whyloop"
 AN_AGENT = ("--agent", "package.module:name")
@@ -142,22 +142,27 @@ def exact_arguments(arguments: Arguments, *, full: bool = False) -> list[str]:
 
 def escaped(text: str) -> str:
     """Return the text with control characters and unprintable ones escaped."""
-    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in revealed(text))
 
 
 def arguments_summary(arguments: Arguments) -> str:
     """Return the first arguments of a tool call: "query: 'fjord', kind: 'lead'"."""
     if isinstance(arguments, str):
-        return shortened(arguments, ARGUMENT_LENGTH)
-    shown = [f"{shortened(key, ARGUMENT_LENGTH)}: {_value(value)}" for key, value in arguments.items()]
+        return shown_short(arguments)
+    shown = [f"{shown_short(key)}: {_value(value)}" for key, value in arguments.items()]
     more = ["…"] if len(shown) > ARGUMENTS_SHOWN else []
     return ", ".join(shown[:ARGUMENTS_SHOWN] + more)
 
 
 def _value(value: object) -> str:
     if isinstance(value, str):
-        return f"'{shortened(value, ARGUMENT_LENGTH)}'"
-    return shortened(json.dumps(value, ensure_ascii=False, default=repr), ARGUMENT_LENGTH)
+        return f"'{shown_short(value)}'"
+    return shown_short(json.dumps(value, ensure_ascii=False, default=repr))
+
+
+def shown_short(text: str) -> str:
+    """Return the beginning of a text that a person may decide about."""
+    return shortened(revealed(text[: 4 * ARGUMENT_LENGTH + 1]), ARGUMENT_LENGTH)
 
 
 # Metadata

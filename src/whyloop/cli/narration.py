@@ -36,7 +36,7 @@ from whyloop.values.failure import ErrorHandlingDecision
 from whyloop.values.model import NO_USAGE
 from whyloop.values.price import dollars
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.text import printable, shortened
+from whyloop.values.text import printable, revealed, shortened
 
 REASON_LENGTH = 120
 _LIMITS = {
@@ -259,7 +259,7 @@ class Narrator:
     def _question(self, event: ApprovalRequested) -> list[Line]:
         self._calls.setdefault(event.tool_call_id, ("", ""))
         if not event.tool_call_id:  # A question about the run itself.
-            return [Line(Kind.OPEN, shortened(event.question, REASON_LENGTH), "question")]
+            return [Line(Kind.OPEN, shortened(revealed(event.question), REASON_LENGTH), "question")]
         call = f"{shortened(event.tool)}({arguments_summary(event.args)})"
         return [Line(Kind.OPEN, "waits for a person", call, note=changes_note(event.changed_by))]
 

@@ -36,7 +36,7 @@ from whyloop.values.price import dollars
 from whyloop.values.redaction import redacted, redacted_cut
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun
-from whyloop.values.text import counted, printable, short_id, shortened
+from whyloop.values.text import counted, printable, revealed, short_id, shortened
 
 LONGEST_QUESTION = 600
 LONGEST_RESULT = 200
@@ -422,7 +422,7 @@ def _question_lines(
         arguments = exact_arguments(shown, full=view.full) if call.tool_call_id else []
         lines += [
             "",
-            f"  {shortened(question)}  {shortened(call.question, LONGEST_QUESTION)}",
+            f"  {shortened(question)}  {shortened(revealed(call.question), LONGEST_QUESTION)}",
             *(f"    {line}" for line in arguments),
             f"    {command_line(args, 'approve', session, question)}",
             f"    {command_line(args, 'deny', session, question, 'the reason')}",

@@ -199,6 +199,15 @@ export function isEphemeral(message: UiMessage): boolean;
 /** Return the first three arguments, each value cut short. */
 export function argsSummary(args: Record<string, unknown> | string, longest?: number): string;
 
+/**
+ * Return a text as a person must see it who decides about it: escapes for characters that reverse or hide text, and a
+ * mark after each word that mixes Latin with Greek, Cyrillic or Armenian letters. Show arguments and questions with it.
+ */
+export function reveal(text: string): string;
+
+/** Return JSON with escapes for characters that reverse or hide text, so that a person can edit it. */
+export function escapeInvisible(text: string): string;
+
 /** Return the text to show for the data of an `agent.status`, or for a message's `continuation`. */
 export function statusText(status: {
   status?: unknown;
