@@ -37,6 +37,9 @@ def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str, list[st
             process.kill()
 
 
+TOKEN = "a secret of the operator"
+
+
 def asked(address: str, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
     connection = http.client.HTTPConnection(address, timeout=20)
     try:
@@ -311,3 +314,21 @@ def test_a_read_only_server_shows_sessions_and_changes_none() -> None:
     with serving("--read-only", "--agent", f"{HERE}:greeting") as (_, address, _said):
         assert asked(address, "GET", "/sessions")[0] == 200
         assert asked(address, "POST", "/sessions", {"agent_id": "q"})[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("options", "may"),
+    [
+        ((), ["send", "decide", "inspect", "manage"]),
+        (("--token", TOKEN), ["send", "decide", "inspect", "manage"]),
+        (("--read-only",), ["inspect"]),
+        (("--token", TOKEN, "--read-only"), ["inspect"]),
+    ],
+    ids=["public", "token", "read-only", "token read-only"],
+)
+def test_clients_have_all_rights_or_with_read_only_the_one_to_inspect(
+    options: tuple[str, ...], may: list[str]
+) -> None:
+    with serving(*options) as (_, address, _said):
+        _, info = asked(address, "GET", "/info", authorization=f"Bearer {TOKEN}")
+        assert info["may"] == may
