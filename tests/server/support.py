@@ -45,6 +45,7 @@ EVERY: list[tuple[str, str, Json | None]] = [
     ("POST", "/sessions/a/deny", {"question_id": "x"}),
     ("POST", "/sessions/a/resume", {}),
     ("POST", "/sessions/a/fork", {}),
+    ("PATCH", "/sessions/a/metadata", {"metadata": {"ticket": 42}}),
     ("DELETE", "/sessions/a", None),
 ]
 

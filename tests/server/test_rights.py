@@ -81,6 +81,7 @@ def cases(operation: Operation, question: str) -> list[Case]:
             Case(202, {"grant": {"steps": 5}}, also=frozenset({"manage"})),
         ],
         "fork": [Case(201, {})],
+        "set_metadata": [Case(200, {"metadata": {"ticket": 42}})],
         "get_what_if": [Case(200)],
         "survey_sessions": [Case(200, query={"limit": "max_steps"})],
         "get_live": [Case(200, query={"list": "true", "session": "a"}, until=b"envelope")],

@@ -249,6 +249,23 @@ COMMANDS = (
         "Every recorded run is judged under every value, without a model.",
     ),
     Command(
+        "metadata",
+        "storage:metadata",
+        Opens.EXISTING,
+        "show the metadata of a session, or change it between runs",
+        (
+            SESSION,
+            option(
+                "entries KEY=VALUE",
+                "set this entry; the value is JSON or text, and null removes it",
+                nargs="*",
+            ),
+            STORE,
+            option("--by NAME", "your name, for the record (default: your login name)"),
+            JSON,
+        ),
+    ),
+    Command(
         "approve",
         "sessions:approve",
         Opens.EXISTING,

@@ -168,23 +168,23 @@ def shown_short(text: str) -> str:
 # Metadata
 
 
-def metadata_of(entries: Iterable[str]) -> dict[str, PlainValue]:
+def metadata_of(entries: Iterable[str], option: str = "--metadata") -> dict[str, PlainValue]:
     """Return the metadata that "key=value" texts name."""
-    return dict(_entry(clean(text)) for text in entries)
+    return dict(_entry(clean(text), option) for text in entries)
 
 
-def _entry(word: str) -> tuple[str, PlainValue]:
+def _entry(word: str, option: str) -> tuple[str, PlainValue]:
     """Return the metadata entry "key=value"; the value is JSON or text."""
     key, equals, value = word.partition("=")
     if not key or not equals:
-        raise ConfigurationError(f"invalid --metadata {shortened(word, 80)!r}: use key=value")
+        raise ConfigurationError(f"invalid {option} {shortened(word, 80)!r}: use key=value")
     try:
         parsed = msgspec.json.decode(value)
     except (msgspec.DecodeError, RecursionError):
         return key, value
     if isinstance(parsed, dict | list):
         raise ConfigurationError(
-            f"invalid --metadata {shortened(word, 80)!r}: use text, a number, true, false or null"
+            f"invalid {option} {shortened(word, 80)!r}: use text, a number, true, false or null"
         )
     return key, parsed
 

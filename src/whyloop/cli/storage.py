@@ -1,4 +1,4 @@
-"""`whyloop fork`, `export`, `import`, `delete` and `prune`: sessions copied, moved and removed."""
+"""`whyloop fork`, `metadata`, `export`, `import`, `delete`, `prune`: sessions copied, changed, removed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import io
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 
-from whyloop.cli.formats import escaped, long_span_text
+import msgspec
+
+from whyloop.cli.formats import decider, escaped, long_span_text, metadata_of
 from whyloop.cli.store_access import find_session, new_file, open_named_store
 from whyloop.cli.terminal import (
     FAILED,
@@ -35,7 +37,7 @@ from whyloop.errors import (
 )
 from whyloop.stores import prune as prune_store
 from whyloop.stores.store import Store
-from whyloop.values.redaction import Redaction
+from whyloop.values.redaction import DEFAULT_REDACTION, Redaction, redacted
 from whyloop.values.state import AgentStatus
 from whyloop.values.text import counted, shortened
 
@@ -46,6 +48,25 @@ async def fork(store: Store, args: argparse.Namespace) -> int:
     state = await store.fork(summary.agent_id, step=args.step)
     write_lines([state.agent_id])
     return 0
+
+
+async def metadata(store: Store, args: argparse.Namespace) -> int:
+    """Show the metadata of a session, changed by the entries that were given."""
+    summary = await find_session(store, args.id)
+    found: Mapping[str, object] = summary.metadata
+    if args.entries:
+        entries = metadata_of(args.entries, "entry")
+        found = (await store.set_metadata(summary.agent_id, entries, by=decider(args.by))).metadata
+    shown = redacted(dict(found), DEFAULT_REDACTION)
+    if args.json:
+        write_json(shown)
+    else:
+        write_lines([f"{name}={_value_text(value)}" for name, value in shown.items()] or ["No metadata."])
+    return 0
+
+
+def _value_text(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 async def export(store: Store, args: argparse.Namespace) -> int:

@@ -29,6 +29,7 @@ from whyloop.server.requests import (
     Keys,
     Precondition,
     calling_the_app,
+    check_metadata,
     etag_of,
     expecting,
     session_id_of,
@@ -162,10 +163,7 @@ class Api:
     async def create_session(self, call: Call) -> Tagged:
         body: inputs.NewSession = call.body
         metadata = {**body.metadata, **call.access.within}
-        if len(msgspec.json.encode(metadata)) > inputs.LARGEST_METADATA:
-            raise BadRequestError(
-                f"the metadata is too large: use at most {inputs.LARGEST_METADATA:,} bytes", 413, "too_large"
-            )
+        check_metadata(metadata)
         agent_id = self._new_id(call, body.agent_id)
 
         async def work() -> Tagged:
@@ -317,13 +315,15 @@ class Api:
                 recorded = await self._edit(call, self._engine, arguments, by)
             else:
                 recorded = await self._store.record(call.agent_id, plan, key=call.key)
-            self._send_events(recorded.before, recorded.transitions)
-            version = recorded.after.version if recorded.transitions else await self._recorded(call)
-            if version is None:
-                return self._view(recorded.after)
-            return await self._view_at(call, version, is_running=False)
+            return await self._recorded_view(call, recorded)
 
         return await self._once(call, work, is_running=False)
+
+    async def _recorded_view(self, call: Call, recorded: Recorded) -> Tagged:
+        """Send what was recorded to followers; return the session as of its version."""
+        self._send_events(recorded.before, recorded.transitions)
+        version = recorded.after.version if recorded.transitions else await self._recorded(call)
+        return self._view(recorded.after) if version is None else await self._view_at(call, version)
 
     async def _edit(self, call: Call, engine: Engine, arguments: Mapping[str, Any], by: str) -> Recorded:
         """Record edited arguments through the engine, which checks them."""
@@ -384,7 +384,7 @@ class Api:
         again = partial(self._view_at, call, is_running=is_running)
         return await self._keys.once(call.agent_id, call.key, work, again)
 
-    async def _view_at(self, call: Call, version: int, *, is_running: bool) -> Tagged:
+    async def _view_at(self, call: Call, version: int, *, is_running: bool = False) -> Tagged:
         reading = await read_version(await self.open(call), call.agent_id, version)
         return self._view(reading, is_running=is_running)
 

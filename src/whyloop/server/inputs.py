@@ -228,6 +228,13 @@ class Stop(Struct, frozen=True, forbid_unknown_fields=True):
     reason: Text = "A client asked for it."
 
 
+class MetadataChange(Struct, frozen=True, forbid_unknown_fields=True):
+    """Entries to merge into the metadata of a session; null removes one."""
+
+    metadata: Annotated[dict[str, Any], Meta(max_length=MOST_LABELS)]
+    by: Person | None = None
+
+
 class Approve(Struct, frozen=True, forbid_unknown_fields=True):
     """The approval of a tool call, as the model made it or with other arguments."""
 

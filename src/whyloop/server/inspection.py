@@ -23,17 +23,18 @@ from whyloop.server.api import Api, Call
 from whyloop.server.details import json_pieces, json_text, saved_session, snapshot_view, step_detail
 from whyloop.server.inputs import ExecutionQuery, ListQuery, SessionQuery, StatsQuery, SurveyQuery
 from whyloop.server.live import Following, LiveStream, SessionChanges
-from whyloop.server.requests import JSON_HEADERS
-from whyloop.server.views import summaries_view
+from whyloop.server.requests import JSON_HEADERS, BadRequestError, check_metadata
+from whyloop.server.views import Tagged, summaries_view
 from whyloop.server.what_if import Recordings, survey_view, what_if
 from whyloop.stores.listing import DAY, can_find, page_of, search_terms, tallies_of
-from whyloop.stores.reading import OneSession, read_end, release_all
+from whyloop.stores.reading import OneSession, Reading, read_end, release_all
 from whyloop.stores.records import Page, SessionFilter, Summary, Tally
 from whyloop.values.approval import PendingCall
 from whyloop.values.continuation import StopReason
 from whyloop.values.encoding import copied
 from whyloop.values.redaction import DEFAULT_REDACTION, Redaction, redacted, redacted_cut
 from whyloop.values.state import AgentState, AgentStatus
+from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.summaries import args_summary
 from whyloop.values.text import shortened
 
@@ -210,6 +211,34 @@ class InspectionApi(Api):
             return await self.follow(replace(call, agent_id=agent_id), after)
 
         return LiveStream(self._changes, call.query, call.access, follow, self._redaction)
+
+    async def set_metadata(self, call: Call) -> Tagged:
+        body: inputs.MetadataChange = call.body
+        kept = sorted(body.metadata.keys() & call.access.within.keys())
+        if kept:
+            raise BadRequestError(
+                f"you may not change {', '.join(map(repr, kept))}: it decides which sessions you see",
+                403,
+                "not_authorized",
+            )
+        await self.check(call)
+        by = call.access.user or body.by
+        merge = self._store.metadata_plan(body.metadata, by, call.key)
+
+        def plan(reading: Reading) -> Sequence[AnyTransition]:
+            call.access.check(reading.summary)
+            planned = merge(reading)
+            for change in planned:  # Repeating one changes nothing, at whichever version.
+                call.precondition.check(reading.summary.identity, reading.version)
+                check_metadata(change.apply_to(reading.state).metadata)
+            return planned
+
+        async def work() -> Tagged:
+            return await self._recorded_view(
+                call, await self._store.record(call.agent_id, plan, key=call.key)
+            )
+
+        return await self._once(call, work, is_running=False)
 
     async def delete_session(self, call: Call) -> None:
         summary = await self.check(call)

@@ -277,7 +277,7 @@ class SessionChanges:
         await self._look_at_running()
         self._polls += 1
         if self._polls % POLLS_PER_SEARCH == 0:
-            await self._find_deleted()
+            await self._compare_versions()
         deleted, self._deleted = self._deleted, {}
         for summary in deleted.values():
             self._put(summary, None)
@@ -323,7 +323,8 @@ class SessionChanges:
                 self._running[agent_id] = reading.version
             release(reading.state)
 
-    async def _find_deleted(self) -> None:
+    async def _compare_versions(self) -> None:
+        """Find sessions that were deleted, and those of which only the metadata changed."""
         changed = {key: change.summary for key, change in self._changes.items() if change.body is not None}
         known = self._newest | changed
         versions = await self._store.versions(list(known)) if known else {}
@@ -331,6 +332,17 @@ class SessionChanges:
             if agent_id not in versions or versions[agent_id][0] != summary.identity:
                 self._put(summary, None)
                 self._newest.pop(agent_id, None)
+        stale = [
+            agent_id
+            for agent_id, summary in known.items()
+            if agent_id in versions
+            and versions[agent_id] != (summary.identity, summary.version)
+            and agent_id not in self._running
+        ]
+        for agent_id in stale[:MOST_READ]:
+            with suppress(SessionNotFoundError):
+                self._newest[agent_id] = (await self._store.read(agent_id, limit=0)).summary
+                await self._add([self._newest[agent_id]])
 
     def _put(self, summary: Summary, body: bytes | None) -> None:
         self._count += 1

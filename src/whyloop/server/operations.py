@@ -240,6 +240,15 @@ OPERATIONS = (
         is_conditional=True,
     ),
     Operation(
+        "set_metadata",
+        f"PATCH {SESSION}/metadata",
+        "Merge entries into the metadata of a session that is not being run; null removes an entry.",
+        bodies.SessionState,
+        right="manage",
+        takes=inputs.MetadataChange,
+        is_conditional=True,
+    ),
+    Operation(
         "get_what_if",
         f"GET {SESSION}/what-if",
         "Judge an execution under other limits, without a model.",

@@ -37,7 +37,7 @@ from whyloop.errors import (
 )
 from whyloop.logger import Logger
 from whyloop.server.bodies import Problem, Refusal
-from whyloop.server.inputs import described
+from whyloop.server.inputs import LARGEST_METADATA, MOST_LABELS, described
 from whyloop.stores.records import LONGEST_KEY, RequestKey, Summary
 from whyloop.stores.store import Store
 from whyloop.values import encoding
@@ -152,6 +152,16 @@ def problem_of(error: Exception, redaction: Redaction | None = DEFAULT_REDACTION
         return 503, Problem("unavailable", "Sessions cannot be used at the moment. Try again.")
     _log.error("a request failed", exc_info=error)
     return 500, Problem("internal", "The server failed. The error is in its log.")
+
+
+def check_metadata(metadata: Mapping[str, Any]) -> None:
+    """Raise 413 for more metadata than lists can hold."""
+    if len(metadata) > MOST_LABELS or len(msgspec.json.encode(metadata)) > LARGEST_METADATA:
+        raise BadRequestError(
+            f"the metadata is too large: use at most {MOST_LABELS} entries and {LARGEST_METADATA:,} bytes",
+            413,
+            "too_large",
+        )
 
 
 # Headers

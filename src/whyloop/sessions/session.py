@@ -309,6 +309,16 @@ class Session(Generic[D_contra, T_co]):
         await self.store.edit(self.agent_id, question_id, arguments, by=by)
         return await self.refresh()
 
+    async def set_metadata(self, entries: Mapping[str, object], *, by: str | None = None) -> AgentState[T_co]:
+        """Merge entries into the metadata of the session, between its runs.
+
+        Args:
+            entries: The entries; None removes one.
+            by: The person or program that sets them, for the record. Default: unknown.
+        """
+        await self.store.set_metadata(self.agent_id, entries, by=by)
+        return await self.refresh()
+
     # Running
 
     async def _run(

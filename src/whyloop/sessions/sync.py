@@ -164,6 +164,7 @@ class SyncStore:
     approve = _waiting(Store.approve)
     deny = _waiting(Store.deny)
     edit = _waiting(Store.edit)
+    set_metadata = _waiting(Store.set_metadata)
     fork = _waiting(Store.fork)
     delete = _waiting(Store.delete)
 
@@ -277,6 +278,15 @@ class SyncSession(Generic[D_contra, T_co]):
     ) -> AgentState[T_co]:
         """Approve a pending tool call with other arguments."""
         return self._loop.wait_for(self.asynchronous.edit(question_id, arguments, by=by))
+
+    def set_metadata(self, entries: Mapping[str, object], *, by: str | None = None) -> AgentState[T_co]:
+        """Merge entries into the metadata of the session, between its runs.
+
+        Args:
+            entries: The entries; None removes one.
+            by: The person or program that sets them, for the record. Default: unknown.
+        """
+        return self._loop.wait_for(self.asynchronous.set_metadata(entries, by=by))
 
 
 async def _next(lines: AsyncIterator[str]) -> str | None:

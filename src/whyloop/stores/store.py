@@ -62,11 +62,12 @@ from whyloop.stores.records import (
 from whyloop.values.approval import Verdict
 from whyloop.values.continuation import StopReason
 from whyloop.values.decisions import decide
+from whyloop.values.encoding import comparable, jsonable
 from whyloop.values.scalars import new_id, utc_now
 from whyloop.values.state import UNNAMED_PERSON, AgentState, AgentStatus
 from whyloop.values.step_transitions import AnyTransition
-from whyloop.values.text import clean
-from whyloop.values.transitions import Restored
+from whyloop.values.text import clean, shortened
+from whyloop.values.transitions import MetadataSet, Restored, with_entries
 from whyloop.wire.journal import Checkpoint, Entry, entries_of
 
 PAGE = 50
@@ -536,6 +537,44 @@ class Store(ABC):
             return decide(reading.state, question_id, verdict, by, self.now(), reason, arguments, name)
 
         return (await self.record(agent_id, plan, key=key)).after.state
+
+    async def set_metadata(
+        self,
+        agent_id: str,
+        entries: Mapping[str, object],
+        *,
+        by: str | None = None,
+        key: RequestKey | None = None,
+    ) -> AgentState:
+        """Merge entries into the metadata of a session; lists and searches find it by them at once.
+
+        `SessionRunningError` while a run of the session is in progress.
+
+        Args:
+            entries: The entries; None removes one.
+            by: The person or program that sets them, for the record. Default: unknown.
+        """
+        plan = self.metadata_plan(entries, by, key)
+        return (await self.record(agent_id, plan, key=key)).after.state
+
+    def metadata_plan(self, entries: Mapping[str, object], by: str | None, key: RequestKey | None) -> Plan:
+        """Return the plan to record a change of metadata; entries that are there already change nothing."""
+        if not isinstance(entries, Mapping) or not all(isinstance(name, str) for name in entries):
+            raise ConfigurationError(
+                f"invalid metadata {shortened(repr(entries), 80)}: use a mapping from names to values"
+            )
+        if by is not None and not isinstance(by, str):
+            raise ConfigurationError(f"invalid by={shortened(repr(by), 80)}: use the name of a person")
+        given, name = jsonable(entries), key.key if key else None
+        clean_by = None if by is None else clean(by)
+
+        def plan(reading: Reading) -> Sequence[AnyTransition]:
+            metadata = reading.state.metadata
+            if comparable(with_entries(metadata, given)) == comparable(metadata):
+                return ()
+            return [MetadataSet(self.now(), entries=given, by=clean_by, key=name)]
+
+        return plan
 
     async def record_stop(
         self,

@@ -197,6 +197,16 @@ class TemporalSession:
         await self._update(AgentWorkflow.edit, Decision(question_id, by, arguments=arguments, key=key))
         return await self.refresh()
 
+    async def set_metadata(self, entries: Mapping[str, object], *, by: str | None = None) -> AgentState:
+        """Merge entries into the metadata of the session, between its runs; no worker is needed.
+
+        Args:
+            entries: The entries; None removes one.
+            by: The person or program that sets them, for the record. Default: unknown.
+        """
+        await self.store.set_metadata(self.agent_id, entries, by=by)
+        return await self.refresh()
+
     async def request_stop(self, reason: str) -> None:
         """Stop the session's run or its pause, if there is one.
 

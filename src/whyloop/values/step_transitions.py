@@ -20,6 +20,7 @@ from whyloop.values.transitions import (
     Begun,
     Created,
     Forked,
+    MetadataSet,
     Noted,
     Queried,
     Recovered,
@@ -283,6 +284,7 @@ AnyTransition = (
     Created
     | Restored
     | Forked
+    | MetadataSet
     | Queried
     | Resumed
     | Begun

@@ -146,6 +146,29 @@ class Forked(Transition, frozen=True, tag="forked", kw_only=True):
         )
 
 
+class MetadataSet(Transition, frozen=True, tag="metadata_set", kw_only=True):
+    """A change of the metadata, between runs.
+
+    It is no work on the session: no clock moves, and lists keep the time of its last change.
+    """
+
+    entries: Mapping[str, Any]
+    """The new entries; None removes an entry."""
+    by: str | None = None
+    """The person or program that set them, if it is known."""
+    key: str | None = None
+    """The idempotency key of the request."""
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        return replace(state, metadata=with_entries(state.metadata, self.entries))
+
+
+def with_entries(metadata: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata with these entries; one that is None is removed."""
+    merged = {**metadata, **entries}
+    return {key: value for key, value in merged.items() if key not in entries or value is not None}
+
+
 # The execution
 
 

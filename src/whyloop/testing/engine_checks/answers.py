@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from whyloop.loop.agent import Agent
 from whyloop.rules.error_policy import ErrorPolicy
-from whyloop.testing.engine_checks.stage import Stage, scenario, script
+from whyloop.testing.engine_checks.stage import SESSION, Stage, scenario, script
 from whyloop.testing.fakes import Reply, ScriptedModel, call, calls, text
 from whyloop.tools.tool import ToolContext, ToolDefinition, tool
 from whyloop.tools.toolset import Toolset
@@ -231,6 +231,21 @@ async def check_a_query_of_parts(stage: Stage) -> None:
     session = await stage.open(Agent(script("A cat.")))
     image = ImagePart(data="iVBORw0KGgo=", media_type="image/png")
     await session.send([TextPart("What is it?"), image])
+
+
+@scenario
+async def check_metadata_that_changes(stage: Stage) -> None:
+    """A run has the metadata that the session was given before it, in the store."""
+
+    @tool
+    async def who(context: ToolContext) -> str:
+        return str(dict(context.metadata))
+
+    agent = Agent(script(call("who"), "One.", call("who"), "Two."), [who])
+    await stage.ask(agent, "1?", metadata={"user": "ann", "old": 1})
+    await stage.store.set_metadata(SESSION, {"user": "bob", "old": None}, by="eve")
+    again = await stage.open(agent)
+    await again.send("2?")
 
 
 @scenario

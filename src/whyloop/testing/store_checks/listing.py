@@ -8,7 +8,7 @@ from itertools import product
 from random import Random
 from typing import Any
 
-from whyloop.errors import ConfigurationError
+from whyloop.errors import ConfigurationError, SessionRunningError
 from whyloop.stores.listing import tallies_of
 from whyloop.stores.records import SessionFilter
 from whyloop.testing.store_checks import (
@@ -24,7 +24,7 @@ from whyloop.testing.store_checks import (
     stage,
 )
 from whyloop.values.continuation import StopReason
-from whyloop.values.state import AgentStatus
+from whyloop.values.state import AgentState, AgentStatus
 
 
 async def check_sessions_are_found_by_their_status(open_store: OpenStore) -> None:
@@ -66,6 +66,27 @@ async def check_sessions_are_found_by_their_agent(open_store: OpenStore) -> None
         for number, agent in enumerate(agents):
             same(await listed(store, agent=agent), [f"{number}"], f"what the agent {agent!r} finds")
         same(await listed(store, agent="another"), [], "what an agent finds that has no session")
+
+
+async def check_a_session_is_found_by_the_metadata_that_it_was_given_later(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, clock), await open_store(clock) as other:
+        state = AgentState(agent_id="a", metadata={"team": "sales", "old": 1})
+        await store.add(state)
+        updated_at = (await store.read("a")).summary.updated_at
+        await store.set_metadata("a", {"team": "support", "old": None, "note": "Straße"}, by="ann")
+        expected = {"team": "support", "note": "Straße"}
+        for process in (store, other):
+            same((await process.load("a")).metadata, expected, "the metadata")
+            same((await process.read("a")).summary.metadata, expected, "the listed metadata")
+            same(await listed(process, metadata={"team": "support"}), ["a"], "what the new entry finds")
+            same(await listed(process, metadata={"team": "sales"}), [], "what the old entry finds")
+            same(await listed(process, search="strasse"), ["a"], "what a word of the new entry finds")
+        same((await store.read("a")).summary.updated_at, updated_at, "the time of the last change")
+        lease = await other.acquire("a", "one", 30)
+        attempt = store.set_metadata("a", {"team": "refused"})
+        await refused(SessionRunningError, attempt, "a change of the metadata beside a runner")
+        await other.release(lease)
+        same((await store.load("a")).metadata, expected, "the metadata after a refused change")
 
 
 async def check_sessions_are_found_by_when_they_were_updated(open_store: OpenStore) -> None:
