@@ -16,8 +16,10 @@ import pytest
 from whyloop import (
     Agent,
     AgentState,
+    Backoff,
     ContinuationDecision,
     ContinuationOutcome,
+    ErrorPolicy,
     Message,
     Session,
     StateInfo,
@@ -25,6 +27,7 @@ from whyloop import (
     tool,
 )
 from whyloop.cli import main
+from whyloop.errors import ModelError
 from whyloop.stores import SqliteStore, Store
 from whyloop.testing import ScriptedModel, call, calls, text
 from whyloop.values.log import Log
@@ -87,6 +90,12 @@ def searching() -> Agent:
     """Never ends by itself."""
     script = [call("search", {"query": f"page {number}"}) for number in range(9)]
     return Agent(ScriptedModel(script), [search], max_steps=2)
+
+
+def unlucky() -> Agent:
+    """Cannot reach its model, and retries once."""
+    policy, soon = ErrorPolicy.retry_all(1), Backoff(base=0.001, cap=0.001)
+    return Agent(ScriptedModel([ModelError("dead")] * 4), error_policy=policy, backoff=soon)
 
 
 def failing() -> Agent:

@@ -282,6 +282,12 @@ def test_resume_grants_more_of_what_ran_out(capsys: Capsys, monkeypatch: pytest.
     assert only_session().step_count > 2
 
 
+def test_resume_counts_failures_anew(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    err = piped(capsys, monkeypatch, "Speak\n/resume\n", agent="unlucky")[1]
+    assert err.count("Model error after 2 consecutive failures (max: 1)") == 2, err
+    assert only_session().step_count == 4
+
+
 # On a terminal
 
 

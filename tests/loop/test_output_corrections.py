@@ -165,6 +165,38 @@ async def test_the_message_of_a_validator_goes_to_the_model_and_not_to_people() 
     assert state.output.number == "a-1"
 
 
+async def test_the_explanation_has_the_message_of_a_validator_and_no_event_has_it() -> None:
+    dear = {**INVOICE, "items": [{"name": "gold", "price": 4711}]}
+    events: list[AgentEvent] = []
+    agent = agent_of("tool", *[reply("tool", dear)] * 2, output_validators=check, event_handler=events.append)
+    state = await agent.run("go")
+    told = "the validator check rejected it: the price 4711.0 is too high: look again"
+    assert state.explanation.headline.endswith(f"{told}.")
+    assert [step.summary.endswith(told) for step in state.explanation.steps] == [True, True]
+    assert AgentState.from_dict(state.to_dict()).explain() == state.explain()
+    for shown in (
+        *map(str, events),
+        *[json.dumps(envelope(each, BroadcastConfig.debug())) for each in events],
+    ):
+        assert "too high" not in shown
+
+
+async def test_the_end_of_the_retries_counts_the_corrections_before_them() -> None:
+    policy = ErrorPolicy.retry_tool_errors(3)
+    agent = agent_of("tool", *[reply("tool", WRONG)] * 6, error_policy=policy, output_retries=2)
+    state = await agent.run("go")
+    assert state.outcome.reason == "Validation error after 6 consecutive failures (2 corrections, max: 3)"
+    assert (len(state.steps), state.stop_reason) == (6, "retry_limit")
+
+
+async def test_corrections_before_a_success_are_not_counted() -> None:
+    policy = ErrorPolicy.retry_tool_errors(1)
+    replies = [reply("tool", WRONG), call("echo"), reply("tool", WRONG), reply("tool", WRONG)]
+    agent = agent_of("tool", *replies, tools=[echo], error_policy=policy, output_retries=1)
+    state = await agent.run("go")
+    assert state.outcome.reason == "Validation error after 2 consecutive failures (max: 1)"
+
+
 async def test_validators_run_in_order_plain_or_async_with_the_context_if_they_want_it() -> None:
     seen: list[Any] = []
 

@@ -29,8 +29,10 @@ from whyloop.errors import (
     ToolTimeoutError,
 )
 from whyloop.events import AgentEvent
-from whyloop.loop.executions import resume_run, start_run
+from whyloop.loop.executions import recover_run, resume_run, start_run
+from whyloop.replay import judge
 from whyloop.testing import FakeClock, ScriptedModel, assert_continued, assert_stopped, call, calls
+from whyloop.values.failure import FailureTally
 from whyloop.wire.view import read_back
 
 STEADY = Backoff(base=1, factor=2, cap=60, jitter=0)
@@ -351,3 +353,35 @@ async def test_numbers_are_the_same_in_the_run_and_in_its_journal() -> None:
     recorded = read_back(start, journal.transitions[before:])
     live = [event for event in sent if not isinstance(event, LIVE_ONLY)]
     assert msgspec.json.encode(live) == msgspec.json.encode(list(recorded))
+
+
+async def test_a_resume_counts_consecutive_failures_anew() -> None:
+    policy = ErrorPolicy.retry_all(max_retries=1)
+    journal, clock = MemoryJournal(), FakeClock()
+    broken_four_times = [ModelError("dead")] * 4
+    agent = scripted(*broken_four_times, error_policy=policy, backoff=STEADY, clock=clock)
+    run = start_run(agent, "go", journal.create(agent), journal=journal)
+    state = await run.finish()
+    assert_stopped(state, reason="retry_limit")
+    state = await resume_run(agent, state, journal=journal).finish()
+    assert [said_by_policy(state, step).reason for step in (3, 4)] == [
+        "Model error, retrying (1/1)",
+        "Model error after 2 consecutive failures (max: 1)",
+    ]
+    assert state.execution.failures == FailureTally(2, 4)
+    assert clock.sleeps == [1, 1]  # The backoff begins anew too.
+    assert journal.state == state
+    assert_readable(state)
+    assert judge(state, policy).stop_reason == judge(journal.state, policy).stop_reason == "retry_limit"
+
+
+async def test_a_recovery_counts_consecutive_failures_on() -> None:
+    policy = ErrorPolicy.retry_all(max_retries=1)
+    journal, clock = MemoryJournal(), FakeClock()
+    agent = scripted(ModelError("dead"), ModelError("dead"), error_policy=policy, clock=clock)
+    run = start_run(agent, "go", journal.create(agent), journal=journal)
+    await run.begin()
+    await run.next_step()
+    await run.end()
+    state = await recover_run(agent, journal.state, journal).finish()
+    assert_stopped(state, reason="retry_limit")

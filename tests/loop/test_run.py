@@ -26,7 +26,7 @@ from whyloop import (
     TextPart,
     ToolCallPresenceCheck,
 )
-from whyloop.errors import NotResumableError, StoreError
+from whyloop.errors import NotResumableError, ScriptError, StoreError
 from whyloop.loop.executions import start_run
 from whyloop.testing import FakeClock, assert_continued, assert_stopped, call, calls, text
 from whyloop.values.step_transitions import AnyTransition
@@ -220,6 +220,15 @@ async def test_run_sync_inside_an_event_loop_is_refused_with_a_hint() -> None:
         agent.run_sync("go")
     with pytest.raises(RuntimeError, match=r"await agent\.resume"):
         agent.resume_sync(AgentState())
+
+
+def test_an_error_that_leaves_run_sync_has_no_other_error_before_it() -> None:
+    with pytest.raises(ScriptError) as caught:
+        scripted().run_sync("go")
+    assert caught.value.__context__ is None
+    with pytest.raises(NotResumableError) as refused:
+        scripted().resume_sync(AgentState())
+    assert refused.value.__context__ is None
 
 
 @pytest.mark.parametrize("reason", ["length", "content_filter"])

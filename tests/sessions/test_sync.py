@@ -62,6 +62,17 @@ def test_decisions_forks_exports_and_deletions() -> None:
         assert {summary.agent_id for summary in other.sessions().sessions} == {"a", "b"}
 
 
+def test_an_error_of_a_store_has_no_other_error_before_it() -> None:
+    store = SyncStore(MemoryStore())
+    with pytest.raises(SessionNotFoundError) as missing:
+        store.load("a")
+    assert missing.value.__context__ is None
+    store.close()
+    with pytest.raises(StoreError, match="closed") as closed:
+        store.load("a")
+    assert closed.value.__context__ is None
+
+
 def test_several_threads_share_a_store() -> None:
     together = threading.Barrier(4, timeout=10)
 

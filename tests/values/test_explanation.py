@@ -16,6 +16,7 @@ from whyloop import (
     Agent,
     AgentState,
     Approval,
+    Backoff,
     Budget,
     CallExplanation,
     ContinuationDecision,
@@ -23,6 +24,7 @@ from whyloop import (
     ContinuationOutcome,
     ErrorPolicy,
     Explanation,
+    Hook,
     NextAction,
     StepExplanation,
     StopReason,
@@ -30,7 +32,7 @@ from whyloop import (
     Verdict,
     tool,
 )
-from whyloop.errors import ConfigurationError, ModelError
+from whyloop.errors import ConfigurationError, ModelError, ResponseValidationError
 from whyloop.testing import FakeClock, call, calls, text
 from whyloop.values.approval import Question
 from whyloop.values.call_explanation import CallStatus
@@ -57,6 +59,12 @@ def paying(**options: Any) -> Tool:
         return f"paid {amount}"
 
     return tool(needs_approval=True, **options)(pay)
+
+
+@tool
+def slow() -> str:
+    """Run out of time."""
+    raise TimeoutError("too late")
 
 
 def judged(state: AgentState, *evaluations: ContinuationEvaluation) -> AgentState:
@@ -347,17 +355,78 @@ async def test_a_limit_asks_for_a_grant_and_the_grant_is_enough(
             {"error_policy": ErrorPolicy.retry_all(1)},
             "allow more retries: error_policy=ErrorPolicy.retry_all(max_retries=10)",
         ),
+        (
+            call("slow"),
+            {},
+            "let the model try again: error_policy=ErrorPolicy.retry_tool_errors()",
+        ),
+        (
+            text('{"name": "broken", "arguments": {}}'),
+            {},
+            "let the model correct itself: error_policy=ErrorPolicy.retry_tool_errors()",
+        ),
+        (
+            ResponseValidationError("rubbish"),
+            {},
+            "retry the model call: error_policy=ErrorPolicy.retry_tool_errors()",
+        ),
+        (
+            KeyError("choices"),
+            {},
+            "repair the code that raised, or retry the model call: error_policy=ErrorPolicy.retry_all()",
+        ),
     ],
 )
 async def test_an_error_asks_for_another_policy_and_the_policy_is_enough(
     failure: Any, options: dict[str, Any], expected: str
 ) -> None:
-    state = await scripted(failure, failure, tools=[broken], **options).run("go")
+    state = await scripted(failure, failure, tools=[broken, slow], **options).run("go")
     change, then = state.explanation.next_actions
     assert (change.kind, str(change)) == (ActionKind.CHANGE_POLICY, expected)
     assert str(then) == "then resume the run: resume(state)"
-    patient = eval(f"scripted(failure, 'done', tools=[broken], {change.code})", {**globals(), **locals()})
+    patient = eval(
+        f"scripted(failure, 'done', tools=[broken, slow], {change.code})", {**globals(), **locals()}
+    )
     assert (await eval(then.code or "", {"resume": patient.resume, "state": state})).status == "completed"
+
+
+@pytest.mark.parametrize("policy", [ErrorPolicy(), ErrorPolicy.retry_all(1)], ids=["stop", "retries ran out"])
+@pytest.mark.parametrize("method", ["before_tool", "around_tool"])
+async def test_a_bug_in_a_hook_asks_to_repair_the_hook(method: str, policy: ErrorPolicy) -> None:
+    class Broken(Hook):
+        pass
+
+    async def fail(self: Hook, *given: Any) -> Any:
+        raise KeyError("price")
+
+    setattr(Broken, method, fail)
+    asked = [call("echo"), call("echo")]
+    state = await scripted(*asked, tools=[echo], hooks=[Broken()], error_policy=policy).run("go")
+    assert state.status == "failed"
+    assert lines(state) == ["repair the hook around echo", "then resume the run: resume(state)"]
+    assert (await scripted("done", tools=[echo]).resume(state)).status == "completed"
+
+
+@pytest.mark.parametrize(
+    ("validator", "expected"),
+    [
+        (lambda value: dict[str, int]()["price"], "repair the code that raised, or retry the model call: "),
+        (lambda value: None, "repair the code or the option that failed"),
+    ],
+    ids=["raises", "returns nothing"],
+)
+async def test_a_bug_in_a_validator_asks_to_repair_it(validator: Any, expected: str) -> None:
+    agent = scripted("3", output_type=int, output_validators=[validator])
+    action, then = lines(await agent.run("go"))
+    assert action.startswith(expected)
+    assert then == "then resume the run: resume(state)"
+
+
+async def test_more_retries_are_more_than_there_were() -> None:
+    failures = [ModelError("dead")] * 26
+    options: dict[str, Any] = {"error_policy": ErrorPolicy.retry_all(25), "backoff": Backoff(base=1, cap=1)}
+    state = await scripted(*failures, max_steps=30, **options).run("go")
+    assert lines(state)[0] == "allow more retries: error_policy=ErrorPolicy.retry_all(max_retries=52)"
 
 
 async def test_a_pending_call_asks_for_a_decision_and_the_decision_is_enough() -> None:

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from whyloop.errors import ConfigurationError
 from whyloop.loop.executions import Query, creation, resume_run, start_run
 from whyloop.loop.hooks import Hook, Hooks
-from whyloop.loop.local_world import LocalWorld, SystemClock
+from whyloop.loop.local_world import LocalWorld, SystemClock, is_inside_event_loop
 from whyloop.loop.options import (
     assemble_criteria,
     assemble_handlers,
@@ -305,10 +305,8 @@ def _handlers(on_event: Handler | None) -> tuple[Handler, ...]:
 
 
 def _run_sync(method: str, start: Callable[[], Coroutine[Any, Any, AgentState[T]]]) -> AgentState[T]:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(start())
-    raise RuntimeError(
-        f"{method}_sync was called inside a running event loop: use `await agent.{method}(…)` there"
-    )
+    if is_inside_event_loop():
+        raise RuntimeError(
+            f"{method}_sync was called inside a running event loop: use `await agent.{method}(…)` there"
+        )
+    return asyncio.run(start())

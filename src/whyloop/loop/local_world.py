@@ -76,3 +76,15 @@ class LocalWorld:
             if not timeout.expired():
                 raise
             raise ToolTimeoutError(f"{tool.name} did not finish within {seconds:g} s") from None
+
+
+def is_inside_event_loop() -> bool:
+    """Return whether an event loop runs in this thread.
+
+    Here, so that no later exception has the `RuntimeError` of the probe as its context.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

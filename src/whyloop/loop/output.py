@@ -90,6 +90,8 @@ class MisfitError(Exception):
     def __init__(self, *problems: Misfit) -> None:
         super().__init__(problems[0].for_people)
         self.problems = problems
+        self.reason = ""
+        """The message of the validator that rejected it."""
 
 
 class Output:
@@ -280,11 +282,13 @@ class Output:
         lines = [f"- {p.for_model}" + (f". Schema: {p.schema}" if p.schema else "") for p in misfit.problems]
         text = clean("\n".join(["The answer does not fit:", *lines, _ASK_AGAIN[mode]]))
         people = "; ".join([problem.for_people for problem in misfit.problems])
+        message = f"the answer does not fit the output type: {people}"
         return Failure(
             ErrorType.VALIDATION,
-            f"the answer does not fit the output type: {people}",
+            message,
             readable=True,
             correction=Correction(text, attempt, self.retries),
+            raised=f"{message}: {misfit.reason}" if misfit.reason else None,
         )
 
 
@@ -443,8 +447,10 @@ class _CheckedValidator:
         except (ScriptError, NestingError):
             raise
         except (ValueError, AssertionError) as error:
-            text = clean(str(error)) or f"the validator {self.name} rejected it"
-            raise MisfitError(Misfit(f"the validator {self.name} rejected it", text)) from error
+            problem, reason = f"the validator {self.name} rejected it", clean(str(error))
+            misfit = MisfitError(Misfit(problem, reason or problem))
+            misfit.reason = reason
+            raise misfit from error
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             raise_cancellation(error)
             log_error(context.agent_id, context.step_number, f"output validator {self.name} failed", error)

@@ -250,10 +250,10 @@ class ErrorPolicyCriterion(Criterion):
         with_calls = bool(step.tool_calls) if step else context.type is ErrorType.TOOL
         readable = bool(step and step.failures and step.failures[0].readable)
         retry = _ALLOW if with_calls or context.tool_name else _REQUEST
-        return self._judge(context, retry, readable=readable)
+        return self._judge(context, retry, state.execution.failures.corrected, readable=readable)
 
     def _judge(
-        self, context: ErrorContext, to_retry: ContinuationDecision, *, readable: bool
+        self, context: ErrorContext, to_retry: ContinuationDecision, corrected: int, *, readable: bool
     ) -> ContinuationEvaluation:
         handling, wanted = self.policy.evaluate(context), self.policy.handling_of(context.type)
         if handling is ErrorHandlingDecision.IGNORE and readable:
@@ -273,7 +273,9 @@ class ErrorPolicyCriterion(Criterion):
                 if wanted is ErrorHandlingDecision.RETRY and not context.retryable:
                     text = f"{label}, not retried: {message}"
                 elif wanted is ErrorHandlingDecision.RETRY:
-                    text = f"{label} after {counted(failures, 'consecutive failure')} (max: {most})"
+                    text = f"{label} after {counted(failures + corrected, 'consecutive failure')}"
+                    corrections = f"{counted(corrected, 'correction')}, " if corrected else ""
+                    text = f"{text} ({corrections}max: {most})"
                     reason = StopReason.RETRY_LIMIT_REACHED
                 else:
                     text = f"{label}, stopped by policy: {message}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 from whyloop.errors import StoreError
 from whyloop.loop.agent import Agent
 from whyloop.loop.executions import Query
+from whyloop.loop.local_world import is_inside_event_loop
 from whyloop.loop.setup import Handler
 from whyloop.sessions.session import Session
 from whyloop.stores import open_store
@@ -79,15 +80,12 @@ class EventLoop:
                 raise StoreError("the store was closed before the work began")
 
     def _refuse_misuse(self) -> None:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            if self.is_closed:  # It may also be a fork: threads stay in the parent.
-                raise StoreError("the store is closed, or was opened before a fork: open another") from None
-            return
-        raise RuntimeError(
-            "SyncStore was used inside a running event loop: use Session and Store with `await` there"
-        )
+        if is_inside_event_loop():
+            raise RuntimeError(
+                "SyncStore was used inside a running event loop: use Session and Store with `await` there"
+            )
+        if self.is_closed:  # It may also be a fork: threads stay in the parent.
+            raise StoreError("the store is closed, or was opened before a fork: open another")
 
     @property
     def is_closed(self) -> bool:

@@ -28,6 +28,7 @@ from whyloop.values.continuation import (
     ContinuationOutcome,
     StopReason,
 )
+from whyloop.values.failure import ErrorHandlingDecision, Failure
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import ModelSource
 from whyloop.values.next_action import NAME_LENGTH, NextAction, next_actions_of
@@ -38,6 +39,8 @@ from whyloop.values.summaries import args_summary
 from whyloop.values.text import counted, ordinal, shortened
 
 T = TypeVar("T")
+
+_STOP = ErrorHandlingDecision.STOP
 
 NOTE_LENGTH = 200
 REASON_LENGTH = 300
@@ -347,7 +350,18 @@ def _other_forbids(outcome: ContinuationOutcome) -> str:
 
 def _last_failure(outcome: ContinuationOutcome, step: Step | None) -> str:
     """Return the last failure after retries ran out, if that is why the run failed."""
-    return end_error(outcome, step).removeprefix(outcome.reason).rstrip(".")
+    text = end_error(outcome, step).removeprefix(outcome.reason).rstrip(".")
+    decided = outcome.resolving_evaluation
+    if step is None or not step.failures or decided is None or decided.handling is not _STOP:
+        return text
+    return f"{text}{_rejection(step.failures[0])}"
+
+
+def _rejection(failure: Failure) -> str:
+    """Return the message of the validator that rejected an answer, after a colon."""
+    if failure.correction is None or failure.raised is None:
+        return ""
+    return shortened(failure.raised.removeprefix(failure.message), ERROR_LENGTH).rstrip(".")
 
 
 def _step(state: AgentState, step: Step, number: int, debug: bool = False) -> StepExplanation:
@@ -361,7 +375,7 @@ def _step(state: AgentState, step: Step, number: int, debug: bool = False) -> St
         did = f"the model call failed{attempts and f' {attempts}'}: {error}"
     elif wrong is not None:
         text = wrong.message if wrong.correction else f"the answer was wrong: {wrong.message}"
-        did = shortened(text, ERROR_LENGTH)
+        did = f"{shortened(text, ERROR_LENGTH)}{_rejection(wrong)}"
     elif calls:
         did = "; ".join(call.text for call in calls)
     else:

@@ -85,7 +85,8 @@ class Failure(Struct, frozen=True, gc=False, omit_defaults=True):
     raised: str | None = None
     """The class and the message of an exception of the application's own code, such as a tool.
 
-    They may quote arguments, so only people who look for the fault see them.
+    They may quote arguments, so only people who look for the fault see them. For an answer that a validator
+    rejected, the message for people and the validator's own, which explanations show.
     """
 
     def __repr__(self) -> str:
@@ -111,17 +112,20 @@ class FailureTally(Struct, frozen=True, gc=False):
     """The failed steps in a row, up to the latest."""
     total: Count = 0
     """All failed steps."""
+    corrected: Count = 0
+    """The failed steps in a row that were corrected without the error policy."""
 
     def after_step(self, *, failed: bool, forgiven: bool, free: bool = False) -> FailureTally:
         """Return the tally after one more step, which may reset the failures in a row.
 
         A `free` failure does not count as one in a row, because it does not concern the error policy.
         """
+        before = FailureTally(0, self.total) if forgiven else self
         if free:
-            return FailureTally(0 if forgiven else self.consecutive, self.total + 1)
+            return FailureTally(before.consecutive, self.total + 1, before.corrected + 1)
         if failed:
-            return FailureTally(1 if forgiven else self.consecutive + 1, self.total + 1)
-        return FailureTally(0, self.total) if self.consecutive else self
+            return FailureTally(before.consecutive + 1, self.total + 1, before.corrected)
+        return FailureTally(0, self.total) if self.consecutive or self.corrected else self
 
 
 class ErrorContext(Struct, frozen=True, gc=False):

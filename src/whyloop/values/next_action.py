@@ -124,7 +124,7 @@ def _change(state: AgentState, evaluation: ContinuationEvaluation) -> NextAction
             forbids = evaluation.decision is ContinuationDecision.FORBID_CONTINUATION
             if evaluation.handling is not None or not forbids:
                 failures = state.current_step.failures if state.current_step else ()
-                return _change_policy(failures[0], reason) if failures and failures[0].retryable else None
+                return _change_after(failures[0], state, reason) if failures else None
             return _change_rule("repair or satisfy", evaluation)
         case StopReason.FINISH_REASON_RECEIVED:
             return _accept_finish_reason(state)
@@ -154,13 +154,28 @@ def _change_rule(verbs: str, evaluation: ContinuationEvaluation) -> NextAction:
     )
 
 
-def _change_policy(failure: Failure, stop_reason: StopReason) -> NextAction:
-    preset = "retry_all" if failure.type in _NEEDS_RETRY_ALL else "retry_tool_errors"
+def _change_after(failure: Failure, state: AgentState, stop_reason: StopReason) -> NextAction | None:
+    """Return the change after a failure, which depends on whose work failed."""
+    is_bug = failure.type is ErrorType.UNKNOWN
+    if is_bug and not failure.is_model_call:
+        tool = shortened(failure.tool or "", NAME_LENGTH)
+        return NextAction(kind=ActionKind.CHANGE_RULE, text=f"repair the hook around {tool}")
+    if not failure.retryable:
+        text = "repair the code or the option that failed"
+        return NextAction(kind=ActionKind.CHANGE_RULE, text=text) if is_bug else None
+    arguments = ""
     if stop_reason is StopReason.RETRY_LIMIT_REACHED:
-        text, arguments = "allow more retries", "max_retries=10"
+        text = "allow more retries"
+        arguments = f"max_retries={max(10, 2 * state.execution.failures.consecutive)}"
+    elif is_bug:
+        text = "repair the code that raised, or retry the model call"
+    elif failure.is_model_call and not failure.readable:
+        text = "retry the model call"
     else:
-        text = "retry the model call" if failure.is_model_call else "let the model correct itself"
-        arguments = ""
+        text = (
+            "let the model try again" if failure.type is ErrorType.TIMEOUT else "let the model correct itself"
+        )
+    preset = "retry_all" if failure.type in _NEEDS_RETRY_ALL else "retry_tool_errors"
     code = f"error_policy=ErrorPolicy.{preset}({arguments})"
     return NextAction(kind=ActionKind.CHANGE_POLICY, text=text, code=code)
 

@@ -233,7 +233,7 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
         if answer is not None and answer.content and opened.failure is None:
             response = answer.text or response  # A wrong answer is for the model to correct.
         wrap_up = execution.wrap_up
-        if (failures or tally.consecutive) and wrap_up is None:
+        if (failures or tally.consecutive or tally.corrected) and wrap_up is None:
             tally = _tally(state, failures)
         step = Step(
             opened.number,

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from whyloop.values.approval import Question
 from whyloop.values.continuation import Budget
 from whyloop.values.execution import AgentStatus, Execution
-from whyloop.values.failure import ErrorType
+from whyloop.values.failure import ErrorType, FailureTally
 from whyloop.values.log import Log
 from whyloop.values.messages import Message, MessageRole
 from whyloop.values.scalars import Count, Moment, Seconds
@@ -239,6 +239,7 @@ class Resumed(Transition, frozen=True, tag="resumed", kw_only=True):
                 updated_at=self.at,
                 leg_started_at=self.at,
                 resumes=execution.resumes + 1,
+                failures=FailureTally(0, execution.failures.total),
                 resumed_from=state.status,
                 granted=granted,
                 waiting_seconds=execution.waiting_seconds + max(0.0, waited),
