@@ -224,15 +224,14 @@ async def test_a_cancelled_append_that_waits_in_vain_says_so(
         assert (await store.read("a")).entries == ("first",)
 
 
+@pytest.mark.parametrize("let_go", [True, False])
 @pytest.mark.parametrize("durability", ["process", "power"])
-async def test_a_lease_that_is_acquired_for_a_cancelled_caller_is_released(
-    tmp_path: Path, durability: Durability
-) -> None:
+async def test_a_cancelled_caller_has_no_lease(tmp_path: Path, durability: Durability, let_go: bool) -> None:
     held = Held(tmp_path / "s.db", durability)
     async with held.store as store:
         await store.create(summary(), journal("first"))
         with pytest.raises(asyncio.CancelledError):
-            await held.cancel(store.acquire("a", "me", 30), let_go=True)
+            await held.cancel(store.acquire("a", "me", 30), let_go=let_go)
         assert (await store.acquire("a", "another", 30)).token
 
 

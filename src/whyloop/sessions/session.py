@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from functools import partial
 from inspect import isawaitable
 from types import GenericAlias
@@ -367,8 +366,7 @@ class Session(Generic[D_contra, T_co]):
         acquiring, cancelled = await ended(work)
         lease = acquiring.result()
         if cancelled is not None:
-            with suppress(StoreError):
-                await finish(self.store.release(lease))
+            await finish(self._let_go(lease))
             raise cancelled
         return lease
 

@@ -401,7 +401,8 @@ class PostgresStore(Store):
         if cancelled is not None:
             # A durable lease is left to its engine, which acquires it again with its stop request.
             if not durable:
-                await self.release(Lease(agent_id, owner, answer.token, seconds))
+                with suppress(StoreError):
+                    await self.release(Lease(agent_id, owner, answer.token, seconds))
             raise cancelled
         return Lease(agent_id, owner, answer.token, seconds, answer.identity, answer.version, durable)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -22,6 +23,7 @@ from whyloop.errors import (
     SessionExistsError,
     SessionNotFoundError,
     SessionRunningError,
+    StoreError,
     WorkflowOpenError,
 )
 from whyloop.stores.listing import (
@@ -351,10 +353,11 @@ FROM json_each(?) AS wanted CROSS JOIN sessions ON sessions.agent_id = wanted.va
             return acquired[-1]
 
         try:
-            return await self._write(work)
+            return await self._writes.run(WRITE, work, until_cancelled=True)
         except asyncio.CancelledError:
-            if not durable:  # A durable one is left to its engine, which acquires it again.
-                await self.release(acquired[-1])
+            if acquired and not durable:  # A durable one is left to its engine, which acquires it again.
+                with suppress(StoreError):
+                    await self.release(acquired[-1])
             raise
 
     async def renew(self, lease: Lease) -> str | None:
@@ -547,11 +550,11 @@ FROM json_each(?) AS wanted CROSS JOIN sessions ON sessions.agent_id = wanted.va
 
     async def _read(self, work: Work[T]) -> T:
         """Run a transaction that only reads, all of it at one moment."""
-        return await self._reads.run(READ, work)
+        return await self._reads.run(READ, work, until_cancelled=True)
 
     async def _scan(self, work: Work[T]) -> T:
         """Run a transaction that reads many rows, in a separate thread."""
-        return await self._scans.run(READ, work)
+        return await self._scans.run(READ, work, until_cancelled=True)
 
     async def _write(self, work: Work[T], *, is_long: bool = False, insert: Insert | None = None) -> T:
         """Run a write, on the event loop, or in the thread if it takes long."""

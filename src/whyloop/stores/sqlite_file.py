@@ -159,16 +159,19 @@ class SqliteFile(Forked):
                 raise
             return result
 
-    async def run(self, begin: str, work: Work[T], insert: Insert | None = None) -> T:
+    async def run(
+        self, begin: str, work: Work[T], insert: Insert | None = None, *, until_cancelled: bool = False
+    ) -> T:
         """Run a transaction, and retry it while another process writes.
 
-        A write waits to its end, even if its task is cancelled, and has one of two outcomes: its error, or
-        the result, before which a cancellation is delivered. So a cancelled writer knows what happened.
+        It waits to its end, even if its task is cancelled, and has one of two outcomes: its error, or the
+        result, before which a cancellation is delivered. So a cancelled writer knows what happened.
 
         Args:
             begin: The statement that begins the transaction: `READ` or `WRITE`.
             work: The transaction.
             insert: A statement that does the same work unless it is refused. Default: none.
+            until_cancelled: True to wait no longer when the task is cancelled. Default: False.
         """
         attempt: Callable[[], Any] = partial(self.transaction, begin, work)
         if insert is not None:
@@ -191,7 +194,7 @@ class SqliteFile(Forked):
                 await self._sleep(wait)
             except asyncio.CancelledError as error:
                 cancelled = error
-            if cancelled is not None and begin != WRITE:
+            if cancelled is not None and until_cancelled:
                 raise cancelled
             waited, wait = waited + wait, min(2 * wait, _LONGEST_WAIT)
 

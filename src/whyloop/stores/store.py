@@ -80,13 +80,16 @@ class Store(ABC):
 
     A cancellation does not cut a write off, not even one that waits. If the write fails, its error is raised;
     if it succeeds, the cancellation is delivered. So a caller that is cancelled in a write knows that it was
-    made. A lease that was acquired for a cancelled caller is released again, unless it is durable.
+    made. A cancelled caller of `acquire` has no lease: one that was acquired is released again, unless it is
+    durable.
     """
 
     name: str = "store"
     """A short name of the store for people, without paths and passwords."""
     inline: bool = False
-    """True if `acquire` suspends at most to wait for other writers, and keeps the contract then."""
+    """True if `acquire` suspends at most to wait for other writers, and acquires nothing if it is cancelled
+    then.
+    """
 
     # Journals
 
