@@ -26,10 +26,11 @@ from whyloop.loop.options import (
     refuse_model,
     refuse_options,
 )
-from whyloop.loop.output import Validator, assemble_output, decode_output
+from whyloop.loop.output import assemble_output, decode_output
 from whyloop.loop.run import Run
 from whyloop.loop.setup import Handler, Handlers, Setup, WrapUp
 from whyloop.loop.stream import RunStream, StartedRun
+from whyloop.loop.validators import Validator
 from whyloop.loop.world import Clock, Model
 from whyloop.rules.criterion import CriterionLike
 from whyloop.rules.error_policy import Backoff, ErrorPolicy

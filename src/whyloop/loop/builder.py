@@ -8,8 +8,8 @@ from typing import Any
 from whyloop.errors import ConfigurationError
 from whyloop.loop.agent import Agent
 from whyloop.loop.hooks import Hook
-from whyloop.loop.output import Validator
 from whyloop.loop.setup import Handler, Instructions, WrapUp
+from whyloop.loop.validators import Validator
 from whyloop.loop.world import Clock, Model
 from whyloop.rules.criterion import CriterionLike
 from whyloop.rules.error_policy import Backoff, ErrorPolicy

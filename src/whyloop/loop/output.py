@@ -7,21 +7,19 @@ and fits the type is the output; the model corrects one that does not fit.
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from whyloop.errors import ConfigurationError, NestingError, OutputError, ScriptError
-from whyloop.logger import log_error
-from whyloop.loop.calls import raise_cancellation, run_context
+from whyloop.errors import ConfigurationError, OutputError
+from whyloop.loop.calls import run_context
 from whyloop.loop.turns import in_turns
+from whyloop.loop.validators import CheckedValidator, MisfitError, Validator, ValidatorError
 from whyloop.rules.classification import answer_failure, error_text
 from whyloop.text.documents import Document, documents
 from whyloop.text.turns import Search
@@ -64,12 +62,6 @@ _ASK_AGAIN = {
     OutputMode.TEXT: "Answer again.",
 }
 
-Validator = Callable[..., Any]
-"""A function that takes an output, and a `RunContext` if it wants one, and returns the output.
-
-It may be async. The message of a `ValueError` or an `AssertionError` goes to the model.
-"""
-
 
 class TypedAnswer(Struct, frozen=True):
     """The result of reading a response: an output, or the failure to give one."""
@@ -84,16 +76,6 @@ class TypedAnswer(Struct, frozen=True):
     """The text of the message for people, if it differs from that for the model."""
 
 
-class MisfitError(Exception):
-    """An answer does not fit the output type."""
-
-    def __init__(self, *problems: Misfit) -> None:
-        super().__init__(problems[0].for_people)
-        self.problems = problems
-        self.reason = ""
-        """The message of the validator that rejected it."""
-
-
 class Output:
     """The output type of an agent, its validators, and the number of corrections."""
 
@@ -103,7 +85,7 @@ class Output:
         self.kind = kind
         self.retries = retries
         self._model = model
-        self._validators = [_CheckedValidator(validator) for validator in validators]
+        self._validators = [CheckedValidator(validator) for validator in validators]
         self.name = re.sub(r"[^A-Za-z0-9_-]+", "_", str(getattr(kind, "__name__", "answer")))[:64]
         self.is_wrapped, self.schema = _object_schema(kind)
 
@@ -178,7 +160,7 @@ class Output:
             output, value = await self._validate(data, value, run_context(setup, run.state))
         except MisfitError as misfit:
             return response, TypedAnswer(failure=self._failure(misfit, run.state, mode), shown=language)
-        except _ValidatorError as odd:
+        except ValidatorError as odd:
             failure = Failure(ErrorType.UNKNOWN, str(odd), retryable=odd.retryable)
             return response, TypedAnswer(failure=failure, shown=language)
         shown = value if is_text else f"{language}{output}"
@@ -272,7 +254,7 @@ class Output:
             last = self._validators[-1].name
             problem = f"returned {type(value).__name__}, which does not fit the output type"
             hint = ": return the output" if value is None else ""
-            raise _ValidatorError(f"the output validator {last} {problem}{hint}", retryable=False) from None
+            raise ValidatorError(f"the output validator {last} {problem}{hint}", retryable=False) from None
         # A validator may return data, such as a dict for a dataclass.
         return encoding.json_text(plain), value if isinstance(value, type(converted)) else converted
 
@@ -401,59 +383,3 @@ def _problem(path: str, message: str, schema: dict[str, Any]) -> Misfit:
     is_known_to_miss = message == "is missing" and path.endswith(f".{name.rpartition('.')[2]}")
     people = f"{name} is missing" if is_known_to_miss else f"{name} does not fit"
     return Misfit(people, f"{path}: {message}", schema_at(schema, path))
-
-
-# Validators
-
-
-class _ValidatorError(Exception):
-    """A validator did something other than return an output or reject it."""
-
-    def __init__(self, message: str, *, retryable: bool = True) -> None:
-        super().__init__(message)
-        self.retryable = retryable
-
-
-class _CheckedValidator:
-    """A validator whose parameters are known."""
-
-    def __init__(self, function: Validator) -> None:
-        self._function = function
-        self.name = str(getattr(function, "__name__", type(function).__name__))
-        try:
-            parameters = list(inspect.signature(function).parameters.values())
-        except (TypeError, ValueError):
-            raise ConfigurationError(
-                f"invalid output validator {function!r}: use a function of the output"
-            ) from None
-        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        taken = [each for each in parameters if each.kind in positional]
-        needed = [each for each in parameters if each.default is each.empty and each.kind not in (2, 4)]
-        if not taken or len(needed) > 2 or any(each not in taken for each in needed):
-            raise ConfigurationError(
-                f"invalid output validator {self.name}: write {self.name}(output) or "
-                f"{self.name}(output, context)"
-            )
-        self._takes_context = len(needed) == 2 or (
-            len(taken) > 1 and "RunContext" in str(taken[1].annotation)
-        )
-
-    async def run(self, value: Any, context: RunContext) -> Any:
-        """Return the validator's output; raise a `MisfitError` if it rejects it."""
-        arguments: Sequence[Any] = (value, context) if self._takes_context else (value,)
-        try:
-            result = self._function(*arguments)
-            return await result if inspect.isawaitable(result) else result
-        except (ScriptError, NestingError):
-            raise
-        except (ValueError, AssertionError) as error:
-            problem, reason = f"the validator {self.name} rejected it", clean(str(error))
-            misfit = MisfitError(Misfit(problem, reason or problem))
-            misfit.reason = reason
-            raise misfit from error
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
-            raise_cancellation(error)
-            log_error(context.agent_id, context.step_number, f"output validator {self.name} failed", error)
-            raise _ValidatorError(
-                f"the output validator {self.name} raised {type(error).__name__}"
-            ) from error

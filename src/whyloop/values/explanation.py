@@ -35,12 +35,10 @@ from whyloop.values.next_action import NAME_LENGTH, NextAction, next_actions_of
 from whyloop.values.redaction import DEFAULT_REDACTION, Redaction
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import OpenStep, Step, end_error
-from whyloop.values.summaries import args_summary
-from whyloop.values.text import counted, ordinal, shortened
+from whyloop.values.summaries import args_summary, attempts_summary
+from whyloop.values.text import counted, shortened
 
 T = TypeVar("T")
-
-_STOP = ErrorHandlingDecision.STOP
 
 NOTE_LENGTH = 200
 REASON_LENGTH = 300
@@ -352,16 +350,15 @@ def _last_failure(outcome: ContinuationOutcome, step: Step | None) -> str:
     """Return the last failure after retries ran out, if that is why the run failed."""
     text = end_error(outcome, step).removeprefix(outcome.reason).rstrip(".")
     decided = outcome.resolving_evaluation
-    if step is None or not step.failures or decided is None or decided.handling is not _STOP:
-        return text
-    return f"{text}{_rejection(step.failures[0])}"
+    if step is not None and decided is not None and decided.handling is ErrorHandlingDecision.STOP:
+        text += "".join(map(_rejection, step.failures[:1]))
+    return text
 
 
 def _rejection(failure: Failure) -> str:
     """Return the message of the validator that rejected an answer, after a colon."""
-    if failure.correction is None or failure.raised is None:
-        return ""
-    return shortened(failure.raised.removeprefix(failure.message), ERROR_LENGTH).rstrip(".")
+    raised = failure.raised if failure.correction is not None else None
+    return shortened((raised or "").removeprefix(failure.message), ERROR_LENGTH).rstrip(".")
 
 
 def _step(state: AgentState, step: Step, number: int, debug: bool = False) -> StepExplanation:
@@ -369,7 +366,7 @@ def _step(state: AgentState, step: Step, number: int, debug: bool = False) -> St
     calls = calls_of(step, messages, debug)
     failure, interrupted = step.model_failure, interruption_text(step)
     wrong = next((failure for failure in step.failures if failure.readable), None)
-    notes, attempts = _notes(step.source), _attempts(step.source)
+    notes, attempts = _notes(step.source), attempts_summary(step.source)
     error = failure_text(failure, debug) if failure else None
     if error is not None:
         did = f"the model call failed{attempts and f' {attempts}'}: {error}"
@@ -410,15 +407,6 @@ def _notes(source: ModelSource | None) -> tuple[str, ...]:
     return tuple(shortened(note, NOTE_LENGTH) for note in source.notes) if source else ()
 
 
-def _attempts(source: ModelSource | None) -> str:
-    """Return how often a request was repeated: "at the 3rd attempt after 429, 429; waited 2.1 s"."""
-    if source is None or not source.attempts:
-        return ""
-    failures = ", ".join([shortened(attempt.failure, NAME_LENGTH) for attempt in source.attempts])
-    waited = f"; waited {source.waited:,.1f} s" if source.waited else ""
-    return f"at the {ordinal(len(source.attempts) + 1)} attempt after {failures}{waited}"
-
-
 def _unknown(step: Step) -> tuple[str, ...]:
     """Return the facts that were not recorded about a step."""
     return (*(() if step.usage.reported else ("tokens",)), *(("time",) if step.untimed else ()))
@@ -426,7 +414,7 @@ def _unknown(step: Step) -> tuple[str, ...]:
 
 def _open_step(step: OpenStep, debug: bool) -> StepExplanation:
     calls, notes = open_calls_of(step, debug), _notes(step.source)
-    if attempts := _attempts(step.source):
+    if attempts := attempts_summary(step.source):
         notes = (*notes, f"answered {attempts}")
     return StepExplanation(
         number=step.number,

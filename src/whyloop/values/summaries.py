@@ -1,4 +1,4 @@
-"""Short summaries of arguments and results, for people who watch a run."""
+"""Short summaries of arguments, results and attempts, for people who watch a run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from itertools import islice
 from typing import Any
 
 from whyloop.values import encoding
+from whyloop.values.model import ModelSource
 from whyloop.values.redaction import LONGEST, Redaction
-from whyloop.values.text import clean
+from whyloop.values.text import clean, ordinal, shortened
 
 SHOWN = 3
 
@@ -61,3 +62,12 @@ def _value(value: object, longest: int) -> str:
         return encoding.json_text(value)[:longest]
     except (TypeError, ValueError, RecursionError):
         return encoding.describe(value, longest)
+
+
+def attempts_summary(source: ModelSource | None) -> str:
+    """Return how often a request was repeated: "at the 3rd attempt after 429, 429; waited 2.1 s"."""
+    if source is None or not source.attempts:
+        return ""
+    failures = ", ".join([shortened(attempt.failure) for attempt in source.attempts])
+    waited = f"; waited {source.waited:,.1f} s" if source.waited else ""
+    return f"at the {ordinal(len(source.attempts) + 1)} attempt after {failures}{waited}"
