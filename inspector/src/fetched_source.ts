@@ -26,6 +26,7 @@ export class FetchedSource implements Source {
     let last = "";
     const { signal } = this.#closing;
     for (let failures = 0; !signal.aborted; failures += 1) {
+      let named = 0;
       const options = { headers: { ...headers, ...(last && { "last-event-id": last }) }, signal };
       try {
         const open = (): void => {
@@ -38,7 +39,8 @@ export class FetchedSource implements Source {
           this.onmessage?.({ data });
         });
       } catch (cause) {
-        const { status = 0 } = cause as { status?: number };
+        const { status = 0, wait = 0 } = cause as { status?: number; wait?: number };
+        named = wait;
         // The server refuses: trying again is up to the follower of the session, which asks for the history first.
         if (status >= 400 && status < 500) this.readyState = 2;
       }
@@ -47,7 +49,7 @@ export class FetchedSource implements Source {
       this.onerror?.({});
       if (this.readyState === 2) return;
       const wait = Math.min(FIRST_WAIT * 2 ** failures, LONGEST_WAIT) * (0.5 + Math.random() / 2);
-      await new Promise((resolve) => setTimeout(resolve, wait));
+      await new Promise((resolve) => setTimeout(resolve, named + wait));
     }
   }
 }

@@ -115,7 +115,8 @@ export class Stream {
       return;
     }
     // Random, so that clients that lost their connections together do not return together.
-    const wait = Math.min(FIRST_WAIT * 2 ** this.#failures, LONGEST_WAIT) * (0.5 + Math.random() / 2);
+    const backoff = Math.min(FIRST_WAIT * 2 ** this.#failures, LONGEST_WAIT) * (0.5 + Math.random() / 2);
+    const wait = backoff + ((failure as { wait?: number } | null)?.wait ?? 0);
     this.#failures += 1;
     this.#report("lost", Date.now() + wait);
     clearTimeout(this.#timer);
@@ -143,6 +144,12 @@ export class Stream {
   }
 }
 
+/** Return the milliseconds after which a busy server wants a client to come back; 0 if it names none. */
+function namedWait(answer: Response): number {
+  const seconds = answer.status === 503 ? Number(answer.headers.get("retry-after")) : 0;
+  return Math.min(1000 * (seconds || 0), LONGEST_WAIT);
+}
+
 /** One server-sent event. */
 export interface ServerEvent {
   id: string;
@@ -156,7 +163,10 @@ export async function readEvents(
 ): Promise<void> {
   const headers = { accept: "text/event-stream", ...(options.headers as object) };
   const answer = await fetch(url, { cache: "no-store", ...options, headers });
-  if (!answer.ok || !answer.body) throw Object.assign(new Error(`the server answered ${answer.status}`), { status: answer.status });
+  if (!answer.ok || !answer.body) {
+    const problem = new Error(`the server answered ${answer.status}`);
+    throw Object.assign(problem, { status: answer.status, wait: namedWait(answer) });
+  }
   onOpen();
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";

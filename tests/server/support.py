@@ -164,9 +164,11 @@ class Client:
         headers: Mapping[str, str] | None = None,
         hear: int = 1,
         offer: Iterable[str] = (),
+        denies: bool = False,
     ) -> list[Message]:
         """What comes over a WebSocket, up to so many messages or its end."""
         scope = {**self.scope(path, query, headers or {}), "type": "websocket", "subprotocols": [*offer]}
+        scope["extensions"] = {"websocket.http.response": {}} if denies else {}
         heard: list[Message] = []
         gone = asyncio.Event()
         told = iter([{"type": "websocket.connect"}])
@@ -296,7 +298,9 @@ def check(described: Json | None, answer: Answer) -> None:
         assert answer.status in (404, 405, *ANYWHERE), answer
     elif answer.status not in ANYWHERE:
         assert str(answer.status) in described["responses"], answer
-        assert ("etag" in answer.headers) == ("headers" in described["responses"][str(answer.status)])
+        named = described["responses"][str(answer.status)].get("headers", {})
+        assert ("etag" in answer.headers) == ("ETag" in named)
+        assert answer.status != 503 or ("retry-after" in answer.headers) == ("Retry-After" in named)
         content = described["responses"][str(answer.status)]["content"]
         kind = content["application/json"]["schema"]["$ref"].rpartition("/")[2]
     problems = [error.message[:500] for error in validator(kind).iter_errors(answer.json)]

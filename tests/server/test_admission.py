@@ -9,6 +9,7 @@ import pytest
 from starlette.requests import HTTPConnection
 from starlette.types import Message
 
+from tests.server.gate import Gate
 from tests.server.support import Lab, agent_with, reverb
 from whyloop.errors import ConfigurationError
 from whyloop.server import Access, Limits
@@ -174,19 +175,24 @@ async def held_open(lab: Lab, path: str) -> tuple[asyncio.Future[None], asyncio.
 
 
 @pytest.mark.parametrize(
-    ("limits", "others"), [(Limits(streams=2), 200), (Limits(requests=2), 503)], ids=["streams", "requests"]
+    ("limits", "others"),
+    [({"max_streams": 2}, 200), ({"limits": Limits(requests=2)}, 503)],
+    ids=["streams", "requests"],
 )
 async def test_one_more_than_the_limit_is_turned_away_until_another_has_ended(
-    store: Store, limits: Limits, others: int
+    store: Store, limits: dict[str, Any], others: int
 ) -> None:
     await Lab(store, agent_with("hi")).asked()
-    lab = Lab(store, limits=limits)
+    lab = Lab(store, **limits)
     first, gone = await held_open(lab, "/sessions/a/events")
     second, gone_too = await held_open(lab, "/sessions/a/events")
     refused = await lab.get("/sessions/a/events", headers={"accept": "text/event-stream"})
-    assert (refused.status, refused.error, refused.headers["retry-after"]) == (503, "busy", "1")
-    _, closed = await lab.client.socket("/sessions/a/events")
-    assert closed["code"] == 4503
+    assert (refused.status, refused.error, refused.headers["retry-after"]) == (503, "busy", "5")
+    # It is refused before it is accepted.
+    denied, _ = await lab.client.socket("/sessions/a/events", denies=True)
+    assert (denied["type"], denied["status"]) == ("websocket.http.response.start", 503)
+    assert (b"retry-after", b"5") in denied["headers"]
+    assert [each["type"] for each in await lab.client.socket("/sessions/a/events")] == ["websocket.close"]
     assert (await lab.get("/sessions")).status == others
     gone.set()
     await first
@@ -197,7 +203,29 @@ async def test_one_more_than_the_limit_is_turned_away_until_another_has_ended(
     await lab.server.close()
 
 
-@pytest.mark.parametrize("options", [{"requests": 0}, {"streams": -1}, {"body_seconds": 0}])
+@pytest.mark.parametrize("options", [{"requests": 0}, {"body_seconds": 0}])
 def test_a_limit_of_zero_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="invalid limits"):
         Limits(**options)
+
+
+@pytest.mark.parametrize("options", [{"max_streams": 0}, {"max_runs": -1}])
+def test_no_streams_or_no_runs_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="use numbers greater than zero"):
+        Lab(MemoryStore(), **options)
+
+
+async def test_one_run_more_than_the_limit_is_refused_until_another_has_ended(store: Store) -> None:
+    gate = Gate()
+    lab = Lab(store, gate.agent, max_runs=2)
+    paths = [await lab.made(name) for name in ("a", "b", "c")]
+    for path in paths[:2]:
+        assert (await lab.post(f"{path}/messages", {"text": "go"})).status == 202
+    before = await store.read("c")
+    refused = await lab.post(f"{paths[2]}/messages", {"text": "go"})
+    assert (refused.status, refused.error, refused.headers["retry-after"]) == (503, "busy", "5")
+    assert await store.read("c") == before
+    gate.open.set()
+    await lab.rest()
+    assert (await lab.post(f"{paths[2]}/messages", {"text": "go"})).status == 202
+    await lab.rest()

@@ -138,3 +138,14 @@ test("a connection that cannot be opened is an error, and is tried again", async
   world.wait();
   assert.equal(world.requests.length, 2);
 });
+
+test("a server that is busy is asked again after the time that it names", async () => {
+  const world = new World();
+  const headers = new Headers({ "retry-after": "5" });
+  world.requests[0].resolve({ ok: false, status: 503, headers });
+  await settled();
+  assert.ok(world.timers[0].wait >= 5000 && world.timers[0].wait <= 6000);
+  world.wait();
+  await world.history([question("Who?")]);
+  assert.deepEqual(world.texts, ["Who?"]);
+});

@@ -118,6 +118,8 @@ COMMANDS = (
                 "https://app.example.com; may be repeated",
                 action="append",
             ),
+            option("--max-streams N", "serve N streams at once (default: 1000)", default=1000, type=int),
+            option("--max-runs N", "run N sessions at once (default: 200)", default=200, type=int),
             flag("--read-only", "let clients inspect sessions, but not run, decide or change anything"),
         ),
         "The server has a web page (the inspector), a JSON API, server-sent events and WebSockets. With an "

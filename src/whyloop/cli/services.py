@@ -79,6 +79,8 @@ async def serve(store: Store, args: argparse.Namespace) -> int:
         engine=engine,
         origins=args.origin or (),
         inspector=True,
+        max_streams=args.max_streams,
+        max_runs=args.max_runs,
         **access,
     )
     listening = listen(args.host, args.port)

@@ -17,7 +17,7 @@ from starlette.types import Scope
 
 from whyloop.errors import ConfigurationError, SessionNotFoundError
 from whyloop.server.bodies import RIGHTS, Right
-from whyloop.server.requests import BadRequestError, calling_the_app
+from whyloop.server.requests import BadRequestError, busy, calling_the_app
 from whyloop.stores.records import Summary
 from whyloop.values.encoding import comparable
 from whyloop.values.text import shortened
@@ -102,13 +102,11 @@ class Limits(Struct, frozen=True):
 
     requests: int = 10_000
     """The maximum number of simultaneous requests and streams; one more is answered with 503."""
-    streams: int = 5000
-    """The maximum number of simultaneous streams: server-sent events and WebSockets."""
     body_seconds: float = 30.0
     """How long a client may take to send a body."""
 
     def __post_init__(self) -> None:
-        if self.requests < 1 or self.streams < 1 or not self.body_seconds > 0:
+        if self.requests < 1 or not self.body_seconds > 0:
             raise ConfigurationError(f"invalid limits {self!r}: use numbers greater than zero")
 
 
@@ -116,7 +114,13 @@ class Admission:
     """The first check of every connection: the limits, its origin, its host and its client."""
 
     def __init__(
-        self, check: CheckAccess | None, origins: Collection[str], limits: Limits, *, public: bool
+        self,
+        check: CheckAccess | None,
+        origins: Collection[str],
+        limits: Limits,
+        max_streams: int,
+        *,
+        public: bool,
     ) -> None:
         if (check is None) != public:
             raise ConfigurationError(
@@ -128,7 +132,7 @@ class Admission:
         self._check = check
         self._any_origin = "*" in origins
         self._origins = frozenset([_origin(text) for text in origins if text != "*"])
-        self._limits = limits
+        self._most = {"requests": limits.requests, "streams": max_streams}
         self._counts = Counter[str]()
 
     def count(self, kind: Literal["requests", "streams"]) -> int:
@@ -138,8 +142,8 @@ class Admission:
     @contextmanager
     def counted(self, kind: Literal["requests", "streams"], count: int = 1) -> Iterator[None]:
         """Count a connection while it lasts; raise 503 if there are too many."""
-        if self._counts[kind] + count > getattr(self._limits, kind):
-            raise BadRequestError(f"the server has too many {kind} at once: try again later", 503, "busy")
+        if self._counts[kind] + count > self._most[kind]:
+            raise busy(kind)
         self._counts[kind] += count
         try:
             yield

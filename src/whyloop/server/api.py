@@ -96,11 +96,12 @@ class Api:
         make_deps: MakeDeps | None,
         metrics: Metrics,
         engine: Engine | None,
+        max_runs: int,
     ) -> None:
         self.feed = feed
         standard = feed.config.at_most_standard()
         self._feed_for_all = feed if feed.config == standard else EventFeed(store, standard)
-        self.runs = Runs()
+        self.runs = Runs(max_runs)
         self._engine = engine
         self._store = store
         self._choose_agent = choose_agent

@@ -53,7 +53,7 @@ from whyloop.server.requests import (
     text_answer,
 )
 from whyloop.server.runs import Engine
-from whyloop.server.streams import accept, event_stream, until_gone, web_socket
+from whyloop.server.streams import accept, event_stream, refuse, until_gone, web_socket
 from whyloop.server.views import Tagged
 from whyloop.sessions.recovery import Recovery
 from whyloop.sessions.session import MakeDeps, refuse_make_deps
@@ -83,8 +83,9 @@ class AgentServer:
 
     `origins` are the addresses under which the server is reached, such as "https://app.example.com", and
     those of other sites whose pages may act here. The address of its socket and this machine's own names are
-    always among them; every other name and site is refused, unless "*" is among them. `limits` bounds what
-    clients occupy at once.
+    always among them; every other name and site is refused, unless "*" is among them. `max_streams`,
+    `max_runs` and `limits` bound what clients occupy at once: one more is refused at once, with 503 and a
+    `Retry-After`.
 
     With `recover`, sessions continue by themselves while the lifespan of the server lasts: those whose
     runner died, and paused ones whose questions are all decided. One agent continues the sessions of its
@@ -110,7 +111,11 @@ class AgentServer:
         public: True to give every client all rights. Default: False.
         origins: Addresses under which the server is reached, and sites whose pages may use it. Default: none
             but its own.
-        limits: How much clients may occupy. Default: `Limits()`.
+        max_streams: The maximum number of simultaneous streams: server-sent events and WebSockets.
+            Default: 1000.
+        max_runs: The maximum number of simultaneous runs that clients began. Runs of an engine and
+            those of `recover` do not count. Default: 200.
+        limits: What else clients may occupy. Default: `Limits()`.
         close_seconds: The seconds that runs have to end when the server closes. Default: 10.
         recover: True to continue sessions without a runner. Default: False.
         inspector: True to show the inspector, a web page, at the address of the server. Default: False.
@@ -128,6 +133,8 @@ class AgentServer:
         access: CheckAccess | None = None,
         public: bool = False,
         origins: Collection[str] = (),
+        max_streams: int = 1000,
+        max_runs: int = 200,
         limits: Limits | None = None,
         close_seconds: float = 10.0,
         recover: bool = False,
@@ -147,6 +154,10 @@ class AgentServer:
             raise ConfigurationError(
                 f"invalid origins {origins!r:.80}: use a list, such as [{origins!r:.80}]"
             )
+        if max_streams < 1 or max_runs < 1:
+            raise ConfigurationError(
+                f"invalid max_streams={max_streams} or max_runs={max_runs}: use numbers greater than zero"
+            )
         also = tuple(also)
         events = AgentEventEnvelopeAdapter(FanOut(*also), config) if also else None
         channels = tuple(each for each in also if isinstance(each, AuthorizesChannels))
@@ -155,7 +166,7 @@ class AgentServer:
         choose_agent = (lambda _: agent) if isinstance(agent, Agent) else agent
         metrics = Metrics(also)
         self._api = ChatApi(
-            store, choose_agent, feed, events, channels, self._redaction, deps, metrics, engine
+            store, choose_agent, feed, events, channels, self._redaction, deps, metrics, engine, max_runs
         )
         there = {
             None,
@@ -164,7 +175,7 @@ class AgentServer:
         }
         self._operations = tuple(each for each in OPERATIONS if each.needs in there)
         self._limits = limits or Limits()
-        self._admission = Admission(access, origins, self._limits, public=public)
+        self._admission = Admission(access, origins, self._limits, max_streams, public=public)
         metrics.streams = partial(self._admission.count, "streams")
         self._close_seconds = close_seconds
         self._has_inspector = inspector
@@ -330,6 +341,9 @@ class AgentServer:
             except Exception as error:
                 # Browsers tell a page why a connection was closed, but not why one was refused.
                 status, problem = problem_of(error, self._redaction)
+                if status == 503:
+                    await refuse(websocket, refusal(error, self._redaction))
+                    return
                 await accept(websocket)
                 await websocket.close(4000 + status, problem.message.encode()[:120].decode(errors="ignore"))
                 return

@@ -88,12 +88,13 @@ def _none(operation: Operation) -> dict[str, Any]:
     return {"204": {"description": "There is none."}}
 
 
-def _refusals(operation: Operation) -> dict[str, Any]:
+def _refusals(operation: Operation) -> dict[str, dict[str, Any]]:
     texts = {
         "400": "The request is invalid.",
         "401": "The server does not know this client.",
         "421": "The server was reached under a name that is not its own.",
-        "503": "Sessions cannot be used at the moment, or there are too many requests or streams.",
+        "503": "Sessions cannot be used at the moment, or there are too many requests, streams or runs: try "
+        "again after the seconds of `Retry-After`.",
     }
     if operation.name in _BEGUN_BY_WORKERS:
         texts["503"] += " On Temporal: no worker began the request in time (`no_worker`); it stays queued."
@@ -120,7 +121,10 @@ def _refusals(operation: Operation) -> dict[str, Any]:
     if operation.is_conditional:
         texts["412"] = "The session is not at the version of `If-Match`."
     content = {_JSON: {"schema": _reference(Refusal)}}
-    return {status: {"description": text, "content": content} for status, text in sorted(texts.items())}
+    found = {status: {"description": text, "content": content} for status, text in sorted(texts.items())}
+    text = "The seconds after which to try again."
+    found["503"]["headers"] = {"Retry-After": {"description": text, "schema": {"type": "integer"}}}
+    return found
 
 
 def _in_path(operation: Operation) -> list[dict[str, Any]]:

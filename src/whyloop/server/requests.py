@@ -50,6 +50,7 @@ _log = Logger()
 A = TypeVar("A")
 
 LARGEST_BODY = 1_000_000
+BUSY_SECONDS = 5
 # The first request may be in progress in another process, which records its key within a moment.
 A_MOMENT, MOMENTS = 0.02, 10
 _MOST_DIGITS = 9
@@ -95,6 +96,12 @@ class BadRequestError(HTTPException):
     ) -> None:
         super().__init__(status, message, dict(headers or {}))
         self.type = type
+
+
+def busy(what: str) -> BadRequestError:
+    """Return the refusal of one more of what the server already has as many of as it may."""
+    problem = f"the server has too many {what} at once: try again in {BUSY_SECONDS} seconds"
+    return BadRequestError(problem, 503, "busy", {"retry-after": str(BUSY_SECONDS)})
 
 
 def answer(value: object, status: int = 200, etag: str | None = None) -> Response:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from whyloop.errors import SessionNotFoundError, WhyloopError
 from whyloop.events import AgentEvent, AgentStatusChanged, ChunkKind
 from whyloop.logger import Logger
-from whyloop.server.requests import ANY_VERSION, Precondition
+from whyloop.server.requests import ANY_VERSION, Precondition, busy
 from whyloop.sessions.session import Session
 from whyloop.stores.live import Watcher
 from whyloop.stores.reading import (
@@ -92,13 +92,20 @@ class ServedSession(Session[Any, Any]):
 
 
 class Runs:
-    """The runs of a server."""
+    """The runs that the requests of a server began.
 
-    def __init__(self) -> None:
+    Args:
+        most: The maximum number at once; one more is refused with 503.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._running: dict[asyncio.Task[AgentState], ServedSession] = {}
 
     async def start(self, session: ServedSession, run: StartRun) -> None:
         """Start a run; return once it is recorded, or raise its error."""
+        if len(self._running) >= self._most:
+            raise busy("runs")
         begun = asyncio.Event()
 
         async def run_to_end() -> AgentState:

@@ -110,6 +110,14 @@ async def accept(websocket: WebSocket) -> None:
     await websocket.accept(PROTOCOL if PROTOCOL in websocket.scope.get("subprotocols", ()) else None)
 
 
+async def refuse(websocket: WebSocket, response: Response) -> None:
+    """Refuse a WebSocket before accepting it, with the response, or with 403 if that cannot be sent."""
+    if "websocket.http.response" in websocket.scope.get("extensions", {}):
+        await websocket.send_denial_response(response)
+    else:
+        await websocket.close()
+
+
 async def send_over(websocket: WebSocket, pump: Coroutine[Any, Any, None]) -> None:
     """Accept a WebSocket and send the output of `pump` until the client leaves."""
     await accept(websocket)

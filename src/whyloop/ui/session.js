@@ -128,7 +128,11 @@ class Session {
     const accepting = { accept: "application/json", ...headers };
     const options = { headers: accepting, credentials, cache: "no-store", signal };
     const answer = await fetch(`${this.#url}/${path}`, options);
-    if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+    if (!answer.ok) {
+      // A server that is busy says when to come back.
+      const wait = answer.status === 503 ? 1000 * Number(answer.headers?.get("retry-after")) : 0;
+      throw Object.assign(new Error(`the server answered ${answer.status}`), { wait: wait || 0 });
+    }
     return answer.json();
   }
 
@@ -147,7 +151,9 @@ class Session {
     const { setTimeout } = this.#platform; // A browser's own can only be called as a plain function.
     const signal = this.#supersede();
     // Random, so that clients that lost their connections together do not reconnect together.
-    const wait = Math.min(FIRST_WAIT * 2 ** this.#failures, LONGEST_WAIT) * (0.5 + Math.random() / 2);
+    const backoff = Math.min(FIRST_WAIT * 2 ** this.#failures, LONGEST_WAIT) * (0.5 + Math.random() / 2);
+    const named = Math.min(cause?.wait ?? 0, LONGEST_WAIT);
+    const wait = named > 0 ? named + backoff : backoff;
     this.#failures += 1;
     setTimeout(() => signal.aborted || this.load(), wait);
     this.#report(problem, cause);
