@@ -60,18 +60,20 @@ async def late_step_ratio() -> float:
 
 
 async def throughput() -> tuple[float, float]:
-    """Steps a second of 1,000 concurrent sessions of 10 steps: the bare loop, then whyloop."""
-    bares, ours = [], []
-    for _ in range(5):
+    """Steps a second of 1,000 sessions of 10 steps at once, and the median share of the bare loop's rate."""
+    ours, shares = [], []
+    for _ in range(7):
         models = [BareModel(10) for _ in range(SESSIONS)]
         started = time.perf_counter()
         await asyncio.gather(*(run_bare(model, 10) for model in models))
-        bares.append(SESSIONS * 10 / (time.perf_counter() - started))
+        bare = time.perf_counter() - started
         agents = [make_agent(10) for _ in range(SESSIONS)]
         started = time.perf_counter()
         await asyncio.gather(*(agent.run("go") for agent in agents))
-        ours.append(SESSIONS * 10 / (time.perf_counter() - started))
-    return statistics.median(bares), statistics.median(ours)
+        own = time.perf_counter() - started
+        ours.append(SESSIONS * 10 / own)
+        shares.append(bare / own)
+    return statistics.median(ours), statistics.median(shares)
 
 
 async def session_memory() -> float:
@@ -107,9 +109,18 @@ def import_ratio() -> float:
 
 
 def report(label: str, value: str, target: str, met: bool) -> bool:
-    """One line of the report; returns whether the target was met."""
+    """One line of the report; returns whether the target was met.
+
+    A target is a ratio to a counterpart that was measured in turns with it, or a number of bytes: a time says
+    more about the machine. A figure without a counterpart has no verdict.
+    """
     print(f"  {label:<52}{value:>14}   {target:<22}{'ok' if met else 'MISSED'}", flush=True)
     return met
+
+
+def figure(label: str, value: str) -> None:
+    """One line of the report that is not judged."""
+    print(f"  {label:<52}{value:>14}", flush=True)
 
 
 def measured_alone(module: str, lengths: Iterable[int]) -> list[float]:
@@ -152,13 +163,15 @@ async def main() -> int:
     for steps in LENGTHS:
         bare, own, ratio = await step_cost(steps)
         label = f"{steps:,} steps: bare {bare:.1f} µs, whyloop {own:.1f} µs a step"
-        target, fine = ("at most 5.00", ratio <= 5) if steps > 10 else ("", True)
-        met.append(report(label, f"{ratio:.2f}", target, fine))
+        if steps > 10:
+            met.append(report(label, f"{ratio:.2f} x", "at most 5.00 x", ratio <= 5))
+        else:
+            figure(label, f"{ratio:.2f} x")
     late = await late_step_ratio()
     met.append(report("step 1,000 beside step 10", f"{late:.2f}", "at most 1.20", late <= 1.2))
-    bare_speed, speed = await throughput()
-    label = f"1,000 sessions at once (bare {bare_speed:,.0f} steps/s)"
-    met.append(report(label, f"{speed:,.0f} steps/s", "at least 15,000", speed >= 15_000))
+    speed, share = await throughput()
+    label = f"1,000 sessions at once ({speed:,.0f} steps/s) beside bare"
+    met.append(report(label, f"{share:.2f} x", "at least 0.28 x", share >= 0.28))
     memory = await session_memory()
     met.append(report("a session of 10 steps keeps", f"{memory:.1f} KB", "at most 25 KB", memory <= 25))
     imports = import_ratio()

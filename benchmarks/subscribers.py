@@ -28,6 +28,7 @@ SUBSCRIBERS = 1000
 ENVELOPES = 100
 AT_ONCE = 100
 PATIENCE = 120.0
+BARE_CHARACTERS = 200
 LAST = b'"status":"completed"'
 REQUEST = b"GET /sessions/bench/events HTTP/1.1\r\nhost: bench\r\naccept: text/event-stream\r\n\r\n"
 # The start of a step and a chunk have the number of the envelope before them.
@@ -101,6 +102,43 @@ async def _follow(session: Session, model: PacedModel) -> None:
             model.heard = items[-1].seq
 
 
+# The yardstick: a server that only writes as many frames of that size to as many connections
+
+
+class _Told(asyncio.Protocol):
+    def __init__(self, connected: list[asyncio.Transport]) -> None:
+        self._connected = connected
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._transport.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+        self._connected.append(self._transport)
+
+
+async def serve_bare() -> None:
+    """Print the port, wait for a word, write to everybody, and print when it began."""
+    connected: list[asyncio.Transport] = []
+    server = await asyncio.get_running_loop().create_server(lambda: _Told(connected), "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    began = time.monotonic()
+    for seq in range(1, ENVELOPES + 3):
+        event = (
+            "agent.tool.started" if seq < ENVELOPES + 2 else 'agent.status","x":{"status":"completed"},"y":"'
+        )
+        body = f'{{"v":1,"event":"{event}","seq":{seq},"data":{{"text":"{"x" * BARE_CHARACTERS}"}}}}'
+        frame = f"id: e1:{seq}\ndata: {body}\n\n".encode()
+        for transport in connected:
+            transport.write(frame)
+        await asyncio.sleep(0)
+    print(json.dumps({"began": began, "envelopes": ENVELOPES + 2}), flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    server.close()
+
+
 # The clients
 
 
@@ -147,16 +185,32 @@ async def hear(port: int) -> None:
 
 
 class Measured(NamedTuple):
-    """Seconds until all were connected, and then until all had the last one; how many got all in order."""
+    """Seconds until all were connected, and then until all had the last one; how many got all in order.
+
+    `bare_seconds` is what a bare server needs, which only writes as many frames.
+    """
 
     connected: float
     seconds: float
     complete: int
+    bare_seconds: float
+
+    @property
+    def is_whole(self) -> bool:
+        return self.complete == SUBSCRIBERS
 
 
 async def measure() -> Measured:
-    """Have everybody connect, tell, and see what they got."""
-    server, clients = await _started("serve"), None
+    """Have everybody connect, tell, and see what they got; before and after, the same with a bare server."""
+    before = await _told_by("bare")
+    connected, seconds, complete = await _told_by("serve")
+    after = await _told_by("bare")
+    return Measured(connected, seconds, complete, (before[1] + after[1]) / 2)
+
+
+async def _told_by(role: str) -> tuple[float, float, int]:
+    """Return the seconds to connect and to tell everybody, and how many got all of it in order."""
+    server, clients = await _started(role), None
     try:
         async with asyncio.timeout(PATIENCE):
             port = (await _line(server)).strip()
@@ -173,7 +227,7 @@ async def measure() -> Measured:
                 process.kill()
                 await process.wait()
     complete = sum(count == run["envelopes"] for count in heard["counts"])
-    return Measured(connected, heard["ended"] - run["began"], complete)
+    return connected, heard["ended"] - run["began"], complete
 
 
 async def _started(*role: str) -> asyncio.subprocess.Process:
@@ -196,6 +250,8 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["serve"]:
             asyncio.run(serve())
+        case ["bare"]:
+            asyncio.run(serve_bare())
         case ["hear", port]:
             asyncio.run(hear(int(port)))
         case _:
