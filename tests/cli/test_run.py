@@ -118,6 +118,12 @@ def test_the_answer_is_alone_on_stdout(capsys: pytest.CaptureFixture[str]) -> No
     assert "\nCompleted after 1 step. ToolCallPresenceCheck decided" in err
 
 
+def test_a_busy_provider_is_asked_again_without_any_option(capsys: pytest.CaptureFixture[str]) -> None:
+    busy = say(whole({"error": {"message": "slow down"}}, 429, retry_after=0))
+    code, out, err = run(capsys, FaultyServer(busy, busy, say(chat_answer("Hello."))))
+    assert (code, out.strip()) == (0, "Hello."), err
+
+
 def test_tools_and_decisions_are_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     server = FaultyServer(say(chat_call("weather", '{"city": "Oslo"}')), say(chat_answer("It is 14 °C.")))
     code, out, err = run(capsys, server, "--tools", "my_tools:weather")
