@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import stat
 import subprocess
 import sys
@@ -110,6 +111,23 @@ async def test_the_file_offers_nothing_that_it_cannot_do(tmp_path: Path) -> None
         await expect(tab.locator("pre.json")).to_contain_text('"index": 2')
         for name in ("Envelopes", "Snapshot"):
             await expect(tab.get_by_role("button", name=name)).to_have_count(0)
+
+
+@pytest.mark.slow
+async def test_the_arguments_of_a_question_in_the_file_are_shown_as_they_are(tmp_path: Path) -> None:
+    @tool(needs_approval=True)
+    async def pay(text: str) -> str:
+        """Pay."""
+        return text
+
+    trick = "pay \u202e05.2 RUE\u202c to p\u0430ypal"
+    state = await Agent(ScriptedModel([call("pay", {"text": trick})]), [pay]).run("Pay")
+    async with opened(await saved(state), tmp_path) as (tab, _):
+        line = tab.locator(".call-line")
+        await expect(line).to_contain_text(r"pay \u202e05.2 RUE\u202c to pаypal⟦mixes Latin and Cyrillic⟧")
+        await line.click()
+        await expect(tab.locator(".call-content")).to_contain_text(r"\u202e05.2")
+        assert not re.search("[\u202a-\u202e\u2066-\u2069]", await tab.locator(".conversation").inner_text())
 
 
 @pytest.mark.slow
