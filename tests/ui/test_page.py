@@ -21,6 +21,7 @@ from tests.ui.support import GUIDE, README
 from whyloop import Agent, ErrorPolicy, tool
 from whyloop.errors import ModelError
 from whyloop.testing import call, calls
+from whyloop.values.text import revealed
 
 pytestmark = [pytest.mark.slow, *SHARES_BROWSER]
 
@@ -139,7 +140,7 @@ def looked(first: str) -> list[str]:
         "section.user: What <b>is</b> it?",
         "section.assistant: I <u>look</u>.",
         f"summary.: look(at: '{HOSTILE[:30]}')",
-        'pre.: {\n  "at": "' + HOSTILE + '"\n}',
+        'pre.: {\n  "at": "' + revealed(HOSTILE) + '"\n}',
         first,
         "summary.: lo<b>ok()",
         "pre.: {}",
