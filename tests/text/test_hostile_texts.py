@@ -97,9 +97,10 @@ def hostile(piece: str, size: int) -> str:
     return "language " + (piece * (size // len(piece) + 1))[:size] + " language"
 
 
-def shown(text: str, size: int) -> str:
+def shown(text: str, size: int) -> None:
     visible = VisibleText(OFFERED)
-    return "".join(visible.add(text[at : at + size]) for at in range(0, len(text), size))
+    for at in range(0, len(text), size):
+        visible.add(text[at : at + size])
 
 
 def fed(text: str, size: int) -> None:
