@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
+import sqlite3
 import time
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import NamedTuple
 
 from whyloop import (
@@ -26,6 +30,8 @@ from whyloop.stores.reading import release
 from whyloop.values.text import counted
 
 BEAT_SECONDS = 0.005
+# Times the lag with hand-written sessions: of 99 beats in 100, and of the latest one.
+MOST_TYPICAL, MOST_WORST = 2.0, 3.0
 
 
 @tool
@@ -93,6 +99,39 @@ async def run_load(store: Store, sessions: int, seconds: float) -> Load:
     lags.sort()
     typical = lags[int(len(lags) * 0.99)] if lags else 0.0
     return Load(sum(steps for _, steps, _ in states), took, max(lags, default=0.0), typical, problems)
+
+
+async def run_bare(folder: Path, sessions: int, seconds: float) -> list[float]:
+    """Return how late the event loop is, sorted, with hand-written sessions that insert a row a step."""
+    connection = sqlite3.connect(folder / "bare.db", isolation_level=None)
+    connection.execute("PRAGMA journal_mode = wal")
+    connection.execute("PRAGMA synchronous = normal")
+    connection.execute("CREATE TABLE IF NOT EXISTS rows (body TEXT)")
+    until, lags = time.monotonic() + seconds, list[float]()
+
+    async def session() -> None:
+        while time.monotonic() < until:
+            await asyncio.sleep(0.01)
+            body = json.dumps({"role": "assistant", "content": "", "at": str(datetime.now(UTC))})
+            connection.execute("INSERT INTO rows VALUES (?)", (body,))
+
+    beating = asyncio.create_task(beat(lags))
+    await asyncio.gather(*[session() for _ in range(sessions)])
+    beating.cancel()
+    connection.close()
+    return sorted(lags)
+
+
+async def lag_ratios(folder: Path, store: Store) -> tuple[Load, float, float]:
+    """Run 500 sessions for two minutes; return how late they are beside hand-written ones."""
+    before = await run_bare(folder, 500, 20.0)
+    load = await run_load(store, 500, 120.0)
+    after = await run_bare(folder, 500, 20.0)
+    typical = (before[int(len(before) * 0.99)] + after[int(len(after) * 0.99)]) / 2
+    ratios = load.typical_lag / typical, load.worst_lag / max(before[-1], after[-1])
+    print(f"\n{load.steps_per_second:.0f} steps/s, lag {load.typical_lag * 1000:.0f} ms (p99) and at most")
+    print(f"{load.worst_lag * 1000:.0f} ms: {ratios[0]:.2f} and {ratios[1]:.2f} times that of bare sessions")
+    return load, *ratios
 
 
 async def _run(store: Store, agent: Agent) -> tuple[str, int, int]:
