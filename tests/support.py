@@ -236,6 +236,10 @@ class MemoryJournal:
         """Everything that was recorded, in order."""
         return transitions_of(self.agent_id, self.entries)
 
+    def transitions_after(self, count: int) -> list[AnyTransition]:
+        """What the entries after the first ones recorded."""
+        return self.transitions[len(transitions_of(self.agent_id, self.entries[:count])) :]
+
     def create(self, agent: Agent, metadata: Mapping[str, object] | None = None) -> AgentState:
         """Record a new session of the agent."""
         self.write([creation(agent, metadata)], AgentState(agent_id=self.agent_id))

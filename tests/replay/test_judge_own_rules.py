@@ -16,8 +16,7 @@ from tests.wire.random_runs import Said, Scenario, crashing_scenarios
 from whyloop import Agent, AgentState, ContinuationOutcome, ErrorPolicy, FinishReason, ToolCall
 from whyloop.replay import ExecutionReplay, Recording, judge
 from whyloop.stores import MemoryStore
-from whyloop.values.judgement import Judged
-from whyloop.values.transitions import Resumed, apply
+from whyloop.values.transitions import apply
 
 
 def shown(outcome: ContinuationOutcome | None) -> list[object]:
@@ -62,35 +61,21 @@ async def check(agent: Agent, entries: list[str], state: AgentState) -> None:
 
 
 def check_state(state: AgentState, recording: Recording, agent: Agent) -> None:
-    """Check that a state alone yields the recorded outcome of every step."""
+    """Check that a state alone yields the recorded outcome of every step, or says what it lacks."""
     if not state.steps:
         return
-    recorded = [step.outcome for step in state.steps]
     for replay in (judge(state, agent.criteria), judge(state.to_dict(), agent.criteria, replace_all=True)):
-        assert not any(execution.differs for execution in replay.executions)
-        if replay.latest.execution_id == state.execution.id:  # Nothing to judge if work has not begun.
-            assert replay.state.status == state.status or replay.beyond
-        steps = [step for execution in replay.executions for step in execution.state.execution_steps]
-        assert [step.outcome and step.outcome.stop_reason for step in steps] == [
-            outcome and outcome.stop_reason for outcome in recorded
-        ]
-        # A state does not hold a resume after which nothing was done, and so not what it granted.
-        latest = replay.latest.state.execution_steps if state.execution.step_count else ()
-        if has_idle_leg(recording):
-            continue
-        for new, old in zip(latest, state.execution_steps, strict=True):
-            if old.outcome is not None:
-                assert shown(new.outcome) == shown(old.outcome)
-
-
-def has_idle_leg(recording: Recording) -> bool:
-    """Return whether the last query was resumed, ended without a step, and was resumed again."""
-    kinds = [
-        (type(each), isinstance(each, Judged) and each.step is None)
-        for each in recording.executions[-1].transitions
-    ]
-    idle = next((index for index, kind in enumerate(kinds) if kind == (Judged, True)), len(kinds))
-    return (Resumed, False) in kinds[idle:]
+        for execution in replay.executions:
+            if execution.missing is not None:
+                assert execution.beyond
+                assert execution.missing in str(execution.to_dict())
+                continue
+            assert not execution.differs
+            steps = zip(execution.state.execution_steps, execution.recorded.execution_steps, strict=True)
+            for new, old in steps:
+                assert (new.outcome is None) == (old.outcome is None)
+                if old.outcome is not None:
+                    assert shown(new.outcome) == shown(old.outcome)
 
 
 @examples(150)

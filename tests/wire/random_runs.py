@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from whyloop import (
     Backoff,
     Block,
     Budget,
+    ContinuationCriteria,
     ErrorPolicy,
     FinishReason,
     Hook,
@@ -44,10 +45,14 @@ from whyloop.events import (
 from whyloop.loop.executions import recover_run, resume_run, start_run
 from whyloop.loop.hooks import RunTool
 from whyloop.loop.run import Run as LoopRun
+from whyloop.rules.criteria import fork_transitions, stop_transitions
 from whyloop.testing import FakeClock, call, calls as several
-from whyloop.values.decisions import decide
+from whyloop.values.approval import Question
+from whyloop.values.decisions import decide, fork_questions
+from whyloop.values.scalars import new_id
 from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.text import clean
+from whyloop.values.transitions import Forked
 from whyloop.wire.view import read_back
 
 Run = list[AgentEvent]
@@ -115,6 +120,9 @@ happenings = st.tuples(st.sampled_from(_KINDS), st.integers(0, 9))
 crashing = st.tuples(st.sampled_from([*_KINDS, "crash", "crash", "recover"]), st.integers(0, 9))
 
 
+HUGE_USAGE = Usage(input=2**60, output=5)
+
+
 class CrashError(Exception):
     """The process ends here."""
 
@@ -122,8 +130,8 @@ class CrashError(Exception):
 class Talker:
     """A model that gives these replies one after the other, and then ends every run."""
 
-    def __init__(self, script: Sequence[Said]) -> None:
-        self._script = iter(script)
+    def __init__(self, script: Sequence[Said], usage: Usage) -> None:
+        self._script, self._usage = iter(script), usage
 
     async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         now = next(self._script, Said(["The end."], [], True, False, FinishReason.STOP))
@@ -132,9 +140,7 @@ class Talker:
                 yield TextDelta(piece)
         if now.breaks:
             raise ModelError("it broke off \ud800")
-        yield ModelResponse(
-            "".join(now.pieces), tuple(now.calls), now.finish_reason, Usage(input=2**60, output=5)
-        )
+        yield ModelResponse("".join(now.pieces), tuple(now.calls), now.finish_reason, self._usage)
 
 
 class Changer(Hook):
@@ -197,11 +203,20 @@ class Scene:
     """An agent, its session, and the things that can happen to it."""
 
     def __init__(
-        self, script: Sequence[Said], policy: ErrorPolicy, max_steps: int, *, wrap_up: bool = False
+        self,
+        script: Sequence[Said],
+        policy: ErrorPolicy,
+        max_steps: int,
+        *,
+        wrap_up: bool = False,
+        usage: Usage = HUGE_USAGE,
+        **options: Any,
     ) -> None:
         self.journal = Recorder()
         self.runs: list[Run] = []
         """The events of each run: of a query, a resume, a recovery, or a decision between them."""
+        self.crashed = False
+        """True if the process of the last run died."""
         self._stop_after = -1
         self.clock = FakeClock()
 
@@ -214,7 +229,7 @@ class Scene:
             raise RuntimeError("it broke \ud800 </b>")
 
         self.agent = Agent(
-            Talker(script),
+            Talker(script, usage),
             [
                 tool(name="work")(work),
                 tool(name="again", idempotent=True)(work),
@@ -229,6 +244,7 @@ class Scene:
             wrap_up=wrap_up,
             hooks=Changer(),
             event_handler=self._hear,
+            **options,
         )
         self.state = self.journal.create(self.agent)
 
@@ -244,7 +260,7 @@ class Scene:
             case "query":
                 await self._run(start_run(agent, f"question {number}", state, journal=journal))
             case "resume" if state.messages and state.status is not AgentStatus.COMPLETED:
-                grant = Budget(steps=number) if number else None
+                grant = Budget(steps=number, seconds=10 * number) if number else None
                 await self._run(resume_run(agent, state, grant=grant, journal=journal))
             case "recover" if state.status is AgentStatus.IN_PROGRESS:
                 await self._run(recover_run(agent, state, journal))
@@ -252,15 +268,24 @@ class Scene:
                 self._decide(number)
             case "stop":
                 self._stop_after = number
+            case "stop_without_a_runner" if self._waits_for_a_runner:
+                criteria = agent.criteria if number % 2 else None
+                self._record(stop_transitions(state, "enough", self.clock.now(), criteria=criteria))
+            case "fork" if state.messages:
+                self._fork(agent.criteria if number % 2 else None)
+            case "wait":
+                self.clock.advance(10 * number)
             case "crash":
                 journal.crash(number)
 
     async def _run(self, run: LoopRun) -> None:
         self.runs.append([])
+        self.crashed = False
         try:
             self.state = await run.finish()
         except CrashError:
-            self.state = self.journal.state
+            self.crashed, self.state = True, self.journal.state
+            await run.end()
 
     def _decide(self, number: int) -> None:
         """Decide the first question, and send the events of that as a session does."""
@@ -270,7 +295,30 @@ class Scene:
             verdict = Verdict.APPROVED  # A question about the run has no arguments.
         edited = {"value": "edited"} if verdict is Verdict.EDITED else None
         reason = "no \ud800" if verdict is Verdict.DENIED else None
-        made = decide(self.state, pending.id, verdict, "ada", self.clock.now(), reason, edited)
+        self._record(decide(self.state, pending.id, verdict, "ada", self.clock.now(), reason, edited))
+
+    @property
+    def _waits_for_a_runner(self) -> bool:
+        return self.state.status in (AgentStatus.IN_PROGRESS, AgentStatus.PAUSED)
+
+    def _fork(self, criteria: ContinuationCriteria | None) -> None:
+        """Let the session go on as its own fork."""
+        state, now = self.state, self.clock.now()
+        questions = fork_questions(state, new_id)
+        asked = state.execution.question if not questions else None
+        fork = Forked(
+            now,
+            identity=new_id(),
+            execution_id=new_id(),
+            from_agent_id="another session",
+            step=len(state.steps),
+            questions=questions,
+            question=asked and Question(new_id(), asked.text),
+        )
+        self._record(fork_transitions(state, fork, criteria))
+
+    def _record(self, made: Sequence[AnyTransition]) -> None:
+        """Record transitions without a run, and send their events as a session does."""
         self.runs.append(list(read_back(self.state, made)))
         self.state = self.journal.record(made, self.state)
 
@@ -283,10 +331,11 @@ class Scenario(NamedTuple):
     max_steps: int
     happening: Sequence[tuple[str, int]]
     wrap_up: bool = False
+    options: Mapping[str, Any] = {}
 
     async def scene(self) -> Scene:
         """Let it happen."""
-        scene = Scene(self.script, self.policy, self.max_steps, wrap_up=self.wrap_up)
+        scene = Scene(self.script, self.policy, self.max_steps, wrap_up=self.wrap_up, **self.options)
         for what, number in [("query", 0), *self.happening]:
             await scene.happens(what, number)
         return scene
@@ -306,6 +355,7 @@ scenarios = st.builds(
     st.sampled_from([1, 3, 20]),
     st.lists(happenings, min_size=2, max_size=8),
     st.booleans(),
+    st.just({}),
 )
 crashing_scenarios = st.builds(
     Scenario,
@@ -314,6 +364,7 @@ crashing_scenarios = st.builds(
     st.sampled_from([1, 3, 20]),
     st.lists(crashing, min_size=2, max_size=10),
     st.booleans(),
+    st.just({}),
 )
 
 ENDLESS: list[Any] = []

@@ -116,6 +116,8 @@ def make_state() -> tuple[AgentState, list[Any]]:
         granted=Budget(1),
         untimed=True,
         wrap_up="StepsLimit",
+        resumes=2,
+        judged_after=3,
     )
     change = CallChange("Cap", {"a": 0}, "shout")
     asked = ToolCall("c", "echo", {"a": 1}, (change,))

@@ -14,12 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError
-from whyloop.rules.checks import StopRequestedCheck
+from whyloop.rules.checks import ApprovalRequired, StopRequestedCheck
 from whyloop.values.continuation import (
-    LARGEST,
     Budget,
     ContinuationDecision,
-    ContinuationEvaluation,
     ContinuationOutcome,
 )
 from whyloop.values.execution import AgentStatus, Execution
@@ -31,6 +29,7 @@ from whyloop.values.model import NO_USAGE
 from whyloop.values.state import AgentState, StateInfo
 from whyloop.values.step import Interruption, OpenStep, Step
 from whyloop.values.step_transitions import Answered, CallFinished, Closed, Left, ModelFailed
+from whyloop.values.text import counted
 from whyloop.values.transitions import (
     Begun,
     Queried,
@@ -43,13 +42,6 @@ from whyloop.values.transitions import (
 )
 
 _FORBID = ContinuationDecision.FORBID_CONTINUATION
-_UNITS = {
-    "StepsLimit": "steps",
-    "TokenUsageLimit": "tokens",
-    "ExecutionTimeLimit": "seconds",
-    "CumulativeExecutionTimeLimit": "seconds",
-    "CostLimit": "usd",
-}
 
 
 class RecordedExecution(Struct, frozen=True):
@@ -70,6 +62,30 @@ def has_work(transitions: Iterable[Transition]) -> bool:
     return any(isinstance(each, Answered | ModelFailed | Judged) for each in transitions)
 
 
+class Lacking(Transition, frozen=True, tag="lacking", kw_only=True):
+    """Something that happened, and of which the state holds no more than this."""
+
+    text: str
+    """What happened."""
+    resumes: int = 0
+    """How many resumes it had."""
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        execution = state.execution
+        return replace(state, execution=replace(execution, resumes=execution.resumes + self.resumes))
+
+
+class JudgedLater(Judged, frozen=True, tag="judged_later", kw_only=True):
+    """A decision that replaced an outcome, after which the run had gone on or paused."""
+
+
+class Paused(JudgedLater, frozen=True, tag="paused_before", kw_only=True):
+    """A pause in the middle of a step, of which the state only shows that there was one."""
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        return state
+
+
 class _ClosedAgain(Closed, frozen=True, tag="closed_again", kw_only=True):
     """The end of a step that a state holds, with all that is known about it."""
 
@@ -78,7 +94,7 @@ class _ClosedAgain(Closed, frozen=True, tag="closed_again", kw_only=True):
 
     def apply_to(self, state: AgentState) -> AgentState:
         after = Closed.apply_to(self, state)
-        step = replace(self.step, outcome=None, first_message=state.messages.length)
+        step = replace(self.step, outcome=None, judged_after=None, first_message=state.messages.length)
         messages = state.messages.extended(self.messages)
         return replace(after, steps=after.steps.with_last(step), messages=messages)
 
@@ -168,18 +184,22 @@ class _Refold:
         self.states.append(self.state)
         self.state = transition.apply_to(self.state)
 
-    def _resume(
-        self, started_at: datetime | None, granted: Budget | None, *, begins: bool = True, again: bool = False
+    def _begin_leg(
+        self, started_at: datetime | None, granted: Budget | None, resumes: int, *, begins: bool = True
     ) -> None:
-        """Begin another leg, if there was one.
+        """Begin the leg in which a step was closed, or the latest one.
 
-        It began later, with a grant, or `again` after an end.
+        Only the last of several resumes is known. A leg without a resume began between two steps.
         """
         execution = self.state.execution
-        is_same = started_at is None or started_at == execution.leg_started_at
-        if is_same and granted == execution.granted and not again:
+        at = started_at or execution.updated_at or execution.started_at
+        if (new := resumes - execution.resumes) <= 0:
+            if started_at is not None and started_at != execution.leg_started_at:
+                self.add(Begun(at, leg=True))
             return
-        started_at = started_at or execution.updated_at or execution.started_at
+        if new > 1:
+            times = counted(new, "time")
+            self.add(Lacking(at, text=f"it was resumed {times} {self._where}", resumes=new - 1))
         grant = None
         if granted is not None and granted != execution.granted:
             earlier = execution.granted or Budget()
@@ -189,42 +209,49 @@ class _Refold:
                 granted.seconds - earlier.seconds,
                 granted.usd - earlier.usd,  # type: ignore[operator]
             )
-        if self._goes_on and grant is None:
-            self.add(Begun(started_at, leg=True))
-            return
-        self.add(Resumed(started_at, grant=grant))
+        self.add(Resumed(at, grant=grant))
         if begins:
-            self.add(Begun(started_at))
+            self.add(Begun(at))
 
     @property
-    def _goes_on(self) -> bool:
-        """True if the next leg began without a resume: the state was stored between two steps."""
-        is_latest = self.state.execution.id == self.whole.execution.id
-        is_open = self.state.status is AgentStatus.IN_PROGRESS and self.state.open_step is None
-        return is_open and not (is_latest and self.whole.execution.resumes)
+    def _where(self) -> str:
+        number = self.state.execution.step_number
+        return f"in step {number + 1}" if self.state.open_step is not None else f"after step {number}"
 
     def _add_step(self, step: Step, following: Step | None) -> None:
         answered_at = step.answered_at or step.completed_at
-        during = step.leg_started_at is not None and step.leg_started_at > answered_at
+        leg = step.leg_started_at
+        during = leg is not None and leg > answered_at and not self.state.status.has_ended
         if not during:
-            self._resume(step.leg_started_at, step.granted, again=self.state.status.has_ended)
+            self._begin_leg(leg, step.granted, step.resumes)
         last = self.state.current_step
         if step.wrap_up is not None and self.state.execution.wrap_up is None and last and last.outcome:
             self.add(Judged(step.started_at, outcome=last.outcome, wraps_up=True))  # After a resume.
         self._wait(step)
-        seconds = step.duration_ms / 1000
-        active = min(seconds, _active_until(answered_at, step)) if during else 0.0
         messages = self.whole.messages_of(step)
         message = messages[0] if messages and messages[0].is_assistant else None
         if len(message.tool_calls if message else ()) != len(step.tool_calls):
             raise _incomplete(self.whole)
         failure = step.failures[0] if step.failures and step.failures[0].is_model_call else None
+        seconds = step.duration_ms / 1000
+        active = min(seconds, _active_until(answered_at, step)) if during else 0.0
         self.add(_answer_of(step, message, failure, answered_at, active))
-        if during:
-            self._resume(step.leg_started_at, step.granted)
-        calls = _finished_calls(step, messages[1:], skip=failure is not None)
-        for call in sorted(calls, key=lambda call: call.at):
-            self.add(call)  # In the order in which they finished: a deadline may come between two.
+        # In the order in which they finished: a deadline may come between two.
+        calls = sorted(
+            _finished_calls(step, messages[1:], skip=failure is not None), key=lambda call: call.at
+        )
+        if during and leg is not None:
+            left_at = max([answered_at, *[call.at for call in calls if call.at <= leg]])
+            while calls and calls[0].at <= leg:
+                self.add(calls.pop(0))
+            worked = min(seconds - active, max(0.0, (left_at - answered_at).total_seconds()))
+            active += worked
+            self.add(Left(left_at, seconds=worked))
+            self._begin_leg(leg, step.granted, step.resumes)
+        for call in calls:
+            self.add(call)
+        if step.interrupted is Interruption.SUPERSEDED and step.outcome is not None:
+            self.add(Paused(answered_at, outcome=step.outcome))  # It waited when the next query arrived.
         self.add(
             _ClosedAgain(
                 step.completed_at,
@@ -234,17 +261,8 @@ class _Refold:
                 messages=messages,
             )
         )
-        if step.outcome is None:
-            return
-        limit = self.state.last_continuation_outcome
-        if step.wrap_up is not None and limit and limit.stop_reason is not step.outcome.stop_reason:
-            # A wrap-up keeps the reason of its limit: this was decided after a resume, before any step.
-            self._judge(limit, step.number)
-            self.add(Resumed(step.completed_at, grant=_grant_between(limit, step.outcome)))
-            self.add(Begun(step.completed_at))
-            self._judge(step.outcome, None)
-            return
-        self._judge(step.outcome, step.number, wraps_up=self._wraps_up(step, following))
+        if step.outcome is not None:
+            self._judge(step.outcome, step, wraps_up=self._wraps_up(step, following))
 
     def _wraps_up(self, step: Step, following: Step | None) -> bool:
         """Return whether the run wrapped up after this step, before it was resumed."""
@@ -253,19 +271,32 @@ class _Refold:
             return execution.id == step.execution_id and bool(execution.wrap_up) and step.wrap_up is None
         return following.wrap_up is not None and following.leg_started_at == step.leg_started_at
 
-    def _judge(self, outcome: ContinuationOutcome, number: int | None, *, wraps_up: bool = False) -> None:
-        at = self.state.state_info.updated_at
+    def _judge(
+        self,
+        outcome: ContinuationOutcome,
+        step: Step | None = None,
+        *,
+        wraps_up: bool = False,
+        paused: bool = False,
+    ) -> None:
+        """Add the decision about a step, or about a run between two steps."""
+        at, number = self.state.state_info.updated_at, None if step is None else step.number
         stop = outcome.evaluation_for("StopRequestedCheck")
+        later = step.judged_after if step is not None else None
+        if step is not None and later is not None and later > step.resumes:
+            self.add(Lacking(at, text=f"it was resumed and ended again {self._where}"))
         if wraps_up:
             # The stop was requested after that, or the run would not have wrapped up.
             before = StopRequestedCheck().explain(self.state)
             evaluations = [before if each is stop else each for each in outcome.evaluations]
             outcome = replace(outcome, evaluations=tuple(evaluations))
-            self.add(Judged(at, outcome=outcome, step=number, wraps_up=True))
-            return
-        if stop is not None and stop.decision is _FORBID and self.state.execution.stop_request is None:
+        elif stop is not None and stop.decision is _FORBID and self.state.execution.stop_request is None:
             self.add(StopRequested(at, reason=stop.reason))
-        self.add(Judged(at, outcome=outcome, step=number))
+        approval, waits = outcome.evaluation_for("ApprovalRequired"), ApprovalRequired().explain(self.state)
+        if approval is not None and approval.decision is not waits.decision:
+            self.add(Lacking(at, text=f"a question was decided {self._where}"))
+        kind = JudgedLater if paused or later is not None else Judged
+        self.add(kind(at, outcome=outcome, step=number, wraps_up=wraps_up))
 
     def _wait(self, step: Step) -> None:
         """Add the wait of the run between two steps."""
@@ -293,9 +324,8 @@ class _Refold:
         opened, outcome = whole.open_step, whole.last_continuation_outcome
         leg, begins = execution.leg_started_at, whole.status is not AgentStatus.PENDING
         answered_at = opened.answered_at if opened is not None else None
-        if answered_at is None or leg is None or leg <= answered_at:
-            again = self.state.status.has_ended and not whole.status.has_ended
-            self._resume(leg, execution.granted, begins=begins, again=again)
+        if answered_at is None or leg is None or leg <= answered_at or self.state.status.has_ended:
+            self._begin_leg(leg, execution.granted, execution.resumes, begins=begins)
         if opened is not None:
             at = answered_at or opened.started_at
             active = min(opened.seconds, _active_until(at, opened))
@@ -310,7 +340,7 @@ class _Refold:
                     opened=replace(opened, seconds=active),
                 )
             )
-            self._resume(leg, execution.granted, begins=begins)
+            self._begin_leg(leg, execution.granted, execution.resumes, begins=begins)
             left_at = execution.updated_at or at
             if left_at > (self.state.execution.updated_at or at):
                 self.add(Left(left_at, seconds=max(0.0, opened.seconds - active)))
@@ -320,24 +350,8 @@ class _Refold:
             self.add(StopRequested(whole.state_info.updated_at, reason=execution.stop_request))
         is_new = outcome != self.state.last_continuation_outcome or whole.status is not self.state.status
         if outcome is not None and is_new:
-            self._judge(outcome, None)
-
-
-def _grant_between(before: ContinuationOutcome, after: ContinuationOutcome) -> Budget:
-    """Return what was granted between two decisions: by how much each limit rose."""
-    rises: dict[str, float] = {}
-    for name, unit in _UNITS.items():
-        old, new = _limit_of(before.evaluation_for(name)), _limit_of(after.evaluation_for(name))
-        if old and new:
-            rises[unit] = max(rises.get(unit, 0), new - old)
-    steps, tokens = int(rises.get("steps", 0)), int(rises.get("tokens", 0))
-    return Budget(steps, tokens, rises.get("seconds", 0.0), str(rises.get("usd", 0)))
-
-
-def _limit_of(evaluation: ContinuationEvaluation | None) -> float:
-    """Return the number at which a limit is reached; 0 if a rule of that name shows none."""
-    limit = evaluation.context.get("limit") if evaluation is not None else None
-    return limit if isinstance(limit, int | float) and 0 < limit <= LARGEST else 0
+            calls = () if opened is None or (outcome.pauses and not outcome.partial) else opened.calls
+            self._judge(outcome, paused=any(call.question or call.approvals for call in calls))
 
 
 def _active_until(answered_at: datetime, step: Step | OpenStep) -> float:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from whyloop.loop.calls import unfinished_calls
 from whyloop.loop.interruptions import JUST_AFTER
-from whyloop.replay.reconstruction import RecordedExecution
+from whyloop.replay.reconstruction import JudgedLater, Lacking, Paused, RecordedExecution
 from whyloop.replay.result import ExecutionReplay
 from whyloop.rules.criteria import ContinuationCriteria, leaves_work
 from whyloop.rules.criterion import Criterion, criterion_name
@@ -85,6 +85,7 @@ class Replayer:
         self.state, self.index = execution.before, 0
         self.assumed_from: int | None = None
         self.beyond = False
+        self.missing: str | None = None
         # The step in progress: when work on it began, and the active seconds that are counted since.
         self.begun_at: datetime | None = None
         self.counted = 0.0
@@ -107,6 +108,7 @@ class Replayer:
             recorded=self.execution.after,
             assumed_from=self.assumed_from,
             beyond=self.beyond or not has_ended,
+            missing=self.missing,
         )
 
     def _rest(self) -> Iterator[Transition]:
@@ -118,6 +120,8 @@ class Replayer:
         match transition:
             case Judged():
                 return self._judge(transition)
+            case Lacking():
+                return self._lacks(transition.text)
             case Resumed() if not self.grants:
                 self._apply(replace(transition, grant=None))
             case Begun() | Recovered() | Reopened():
@@ -166,8 +170,13 @@ class Replayer:
 
     def _judge(self, recorded: Judged) -> bool:
         """Decide again where a decision was recorded; return whether the execution ends."""
-        if recorded.outcome.partial:
-            return self._judge_partial(recorded)
+        if isinstance(recorded, JudgedLater):
+            ends = self._judge_later(recorded)
+            if ends is not None or isinstance(recorded, Paused):
+                return bool(ends)
+        if recorded.outcome.partial:  # Nobody can ask the other rules.
+            self._apply(recorded)
+            return False
         outcome = self.evaluate(self.state, recorded.outcome)
         if recorded.step is not None and self._was_cut_off_by_replaced_rule(recorded.outcome, outcome):
             self.beyond = True
@@ -191,19 +200,29 @@ class Replayer:
         self.beyond = True
         return True
 
-    def _judge_partial(self, recorded: Judged) -> bool:
-        """Keep a decision that was recorded without the agent; return whether the execution ends.
+    def _lacks(self, text: str) -> bool:
+        """End where the recording lacks what happened, and say so."""
+        self.beyond, self.missing = True, f"the state lacks how {text}: judge the journal of the session"
+        return True
 
-        In a state it replaced the outcome of the last step, so these rules are asked about that first.
+    def _judge_later(self, recorded: JudgedLater) -> bool | None:
+        """Decide again about a step whose outcome was replaced later; return whether the execution ends.
+
+        The run had gone on or paused after the step. None if that is how these rules decide too.
         """
-        if recorded.step is not None:
-            running = replace(self.state.execution, stop_request=None)
-            outcome = self.evaluate(replace(self.state, execution=running), None)
-            if outcome.decision is _FORBID:
-                self._apply(replace(recorded, outcome=outcome))
-                return True
-        self._apply(recorded)
-        return False
+        step, opened, execution = self.state.current_step, self.state.open_step, self.state.execution
+        results = [] if opened is None else [call.result for call in opened.calls]
+        has_failed = step is not None and bool(step.failures) and opened is None
+        if self.has_policy and (has_failed or any(result and result.failure for result in results)):
+            return self._lacks(
+                f"a failure of step {execution.next_step_number() - (opened is None)} was handled"
+            )
+        running = replace(self.state, execution=replace(execution, stop_request=None, question=None))
+        outcome = self.evaluate(running, None)
+        if outcome.decision is not _FORBID or outcome.pauses:
+            return None
+        self._apply(Judged(recorded.at, outcome=outcome, step=recorded.step))
+        return True
 
     def _wrap_up(self, recorded: Judged, outcome: ContinuationOutcome) -> bool:
         """Decide again where a wrap-up began; it follows if limits still end the run here."""

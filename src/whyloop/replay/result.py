@@ -113,6 +113,8 @@ class ExecutionReplay(Struct, frozen=True):
     """The first step that assumes an effect that the recording lacks; None if all is exact."""
     beyond: bool = False
     """True if the rules would have continued past the recording, so that the end is unknown."""
+    missing: str | None = None
+    """What the recording lacks, if `beyond` is True for that reason: a state holds less than a journal."""
 
     @property
     def execution_id(self) -> str:
@@ -208,6 +210,7 @@ class ExecutionReplay(Struct, frozen=True):
             "assumed": self.assumed,
             "assumed_from": self.assumed_from,
             "beyond": self.beyond,
+            "missing": self.missing,
             "differs": self.differs,
             "recorded": encoding.encode(self.recorded_ending),
             "used": self.used.to_dict(),
@@ -269,6 +272,11 @@ class Replay(Struct, frozen=True):
         return self.latest.beyond
 
     @property
+    def missing(self) -> str | None:
+        """What the recording lacks, if the end is unknown for that reason."""
+        return self.latest.missing
+
+    @property
     def differs(self) -> bool:
         """True if any execution would have ended differently."""
         return any(execution.differs for execution in self.executions)
@@ -303,6 +311,8 @@ class Replay(Struct, frozen=True):
 
     def __str__(self) -> str:
         """Return where the run would have ended, on one line."""
+        if self.latest.missing is not None:
+            return f"It is unknown how the run would have ended: {self.latest.missing}."
         if self.beyond:
             return "The rules would have continued past the recording."
         assumed = ""

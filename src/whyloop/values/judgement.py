@@ -44,7 +44,9 @@ class Judged(Transition, frozen=True, tag="judged", kw_only=True):
         outcome, steps, messages, execution = self.outcome, state.steps, state.messages, state.execution
         if state.open_step is None and execution.step_count and steps.last is not None:
             # The outcome of the last step says why the run ended, even if that was decided after it.
-            steps = steps.with_last(replace(steps.last, outcome=outcome))
+            step, later = steps.last, self.step is None and steps.last.outcome is not None
+            after = execution.resumes if later else step.judged_after
+            steps = steps.with_last(replace(step, outcome=outcome, judged_after=after))
         if outcome.decision.continues:
             status = _IN_PROGRESS
             if (feedback := feedback_of(outcome, steps.last)) is not None:

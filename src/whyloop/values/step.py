@@ -167,6 +167,10 @@ class Step(Struct, frozen=True, gc=False, omit_defaults=True):
     """True if its times are unknown: it was imported from a log without them."""
     wrap_up: str | None = None
     """The limit that ended the run, if this step is its wrap-up; `step_count` does not include it."""
+    resumes: Count = 0
+    """How often the execution had been resumed when the step was closed."""
+    judged_after: Count | None = None
+    """The number of resumes before its `outcome`, if that was decided later and replaced an earlier one."""
 
     @property
     def has_tool_calls(self) -> bool:

@@ -258,6 +258,7 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
             execution.granted,
             execution.untimed,
             wrap_up,
+            execution.resumes,
         )
         info = state.state_info
         after = replace(

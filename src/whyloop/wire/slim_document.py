@@ -246,6 +246,8 @@ class SlimStep(Struct, frozen=True, omit_defaults=True):
     granted: Budget | None = None
     untimed: bool = False
     wrap_up: str | None = None
+    resumes: Count = 0
+    judged_after: Count | None = None
 
 
 class Truncated(Struct, frozen=True, omit_defaults=True):
