@@ -18,7 +18,6 @@ from whyloop import (
     CostLimit,
     CumulativeExecutionTimeLimit,
     ErrorPolicy,
-    ExecutionTimeLimit,
     FinishReason,
     RepeatedCallCheck,
     StepsLimit,
@@ -51,9 +50,14 @@ class Dice(Random):
 
     def call(self) -> ToolCall:
         name = self.choice(["work", "work", "again", "guarded", "guarded", "fail", "missing"])
-        value = self.choice(
-            [{"value": "x"}, {"value": "x"}, {}, {"value": 1.5}, {"value": "block me"}, "{not json"]
-        )
+        objects: list[dict[str, Any]] = [
+            {"value": "x"},
+            {"value": "x"},
+            {},
+            {"value": 1.5},
+            {"value": "block me"},
+        ]
+        value: dict[str, Any] | str = "{not json" if self.maybe(8) else self.choice(objects)
         return ToolCall(f"call_{self.randrange(3)}", name, value)
 
     def said(self) -> Said:
@@ -100,11 +104,13 @@ class Dice(Random):
         )
 
     def other_rules(self) -> list[Rule]:
-        """Rules that the agent did not have."""
+        """Rules that the agent did not have.
+
+        No deadlines: a state does not hold in which order calls were recorded that ended in the same turn.
+        """
         rules: list[Rule] = [
             StepsLimit(self.choice([1, 2, 4])),
             TokenUsageLimit(self.choice([1, 40])),
-            self.choice([ExecutionTimeLimit(self.choice([0.75, 5, 60])), CumulativeExecutionTimeLimit(1.25)]),
             CostLimit(1, unknown="allow"),
             self.policy(),
         ]

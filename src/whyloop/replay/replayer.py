@@ -34,7 +34,15 @@ from whyloop.values.step_transitions import (
     ModelFailed,
     Reopened,
 )
-from whyloop.values.transitions import Begun, Recovered, Resumed, RetryPlanned, Transition, Waited
+from whyloop.values.transitions import (
+    Begun,
+    Recovered,
+    Resumed,
+    RetryPlanned,
+    StopRequested,
+    Transition,
+    Waited,
+)
 
 _FORBID = ContinuationDecision.FORBID_CONTINUATION
 _RETRY = ErrorHandlingDecision.RETRY
@@ -43,7 +51,8 @@ _UNKNOWN_USAGE = Usage(reported=False)
 
 # The transitions after which a process works, and those that it records without any work.
 _WORK = (Answered, ModelFailed, Reopened, CallFinished, Closed)
-_WORK_OR_NOT = (*_WORK, Judged, Left, Decided, Resumed, Recovered)
+# A stop that is requested before any work is that of a query that supersedes the run.
+_WORK_OR_NOT = (*_WORK, Judged, Left, Decided, Resumed, Recovered, StopRequested)
 
 # Rules whose decision about a step stays the same if the step is interrupted. The first always decides the
 # same; the others do if the model had answered before.
@@ -221,6 +230,8 @@ class Replayer:
         outcome = self.evaluate(running, None)
         if outcome.decision is not _FORBID or outcome.pauses:
             return None
+        if opened is not None:  # It had paused, or ended by the same rule and was continued.
+            return self._lacks(f"it was decided in the middle of step {opened.number}")
         self._apply(Judged(recorded.at, outcome=outcome, step=recorded.step))
         return True
 
