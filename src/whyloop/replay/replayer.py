@@ -36,6 +36,7 @@ from whyloop.values.step_transitions import (
 )
 from whyloop.values.transitions import (
     Begun,
+    Forked,
     Recovered,
     Resumed,
     RetryPlanned,
@@ -137,6 +138,9 @@ class Replayer:
                 self._apply(transition)
                 self.begun_at, self.counted = transition.at, 0.0
                 return not isinstance(transition, Reopened) and self._is_exhausted(transition)
+            case Decided() | Forked():
+                self._apply(transition)
+                self.begun_at = None  # Nobody works on it, however late that is.
             case Answered() | ModelFailed():
                 return self._answer(transition)
             case CallFinished() | Left() | Closed():
