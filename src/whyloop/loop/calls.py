@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
-from contextvars import ContextVar, Token
 from copy import deepcopy
 from datetime import datetime
 from functools import partial
@@ -17,6 +15,7 @@ from msgspec.structs import replace
 from whyloop.errors import NestingError, ScriptError, ToolExecutionError, ToolTimeoutError
 from whyloop.logger import log_error
 from whyloop.loop.hooks import AroundTool, Block, RunTool, WrongAnswerError, expected
+from whyloop.loop.nesting import running_inside
 from whyloop.loop.setup import Setup
 from whyloop.rules.classification import error_text, raised_by_tool, tool_failure
 from whyloop.tools.lenient import lenient
@@ -431,27 +430,3 @@ def _invalid(
     lines = [f"- {p.for_model}" + (f". Schema: {p.schema}" if p.schema else "") for p in problems]
     for_model = clean("\n".join([f"{text}:", *lines]))
     return _failed(tool_failure(ErrorType.VALIDATION, call, for_people), for_model)
-
-
-MAX_DEPTH = 8
-
-# The sessions that are taking a step around this code, outermost first. A thread that runs a plain
-# tool gets a copy.
-running_inside: ContextVar[tuple[str, ...]] = ContextVar("whyloop_running_inside", default=())
-
-
-def left_session(inside: Token[tuple[str, ...]]) -> None:
-    """Record that the innermost session has finished its step."""
-    with suppress(ValueError):  # A run that is garbage-collected is closed in another context.
-        running_inside.reset(inside)
-
-
-def parent_of_new_session() -> str | None:
-    """Return the session whose tool is starting another one, if there is one."""
-    outer = running_inside.get()
-    if len(outer) >= MAX_DEPTH:
-        raise NestingError(
-            f"{len(outer)} agents are running inside each other's tools, and no more may start: "
-            "a tool is probably calling the agent it belongs to"
-        )
-    return outer[-1] if outer else None

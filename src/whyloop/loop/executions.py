@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, NotResumableError
-from whyloop.loop.calls import parent_of_new_session
+from whyloop.loop.nesting import parent_of_new_session
 from whyloop.loop.run import MAX_RECOVERIES, Run
 from whyloop.loop.setup import Handler
 from whyloop.loop.world import Journal

@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from whyloop.errors import attach_state
 from whyloop.events import AgentEvent
 from whyloop.logger import log_end, log_error
-from whyloop.loop.calls import left_session, reopen, run_calls, running_inside, unfinished_calls
+from whyloop.loop.calls import reopen, run_calls, unfinished_calls
 from whyloop.loop.interruptions import JUST_AFTER, Interruptions
 from whyloop.loop.model_call import partial_answer_transition
+from whyloop.loop.nesting import left_session, running_inside
 from whyloop.loop.setup import RequestParts, Setup, send
 from whyloop.loop.step import StepInProgress
 from whyloop.loop.world import Journal
@@ -422,14 +423,10 @@ class Run:
                 raise
             self.stop = self.stop or stop
         self._send_events()
-        if self.stop is not None and self._pauses_in_spite_of_stop:
-            self.judge(None, self.world.now())
+        is_stopped = self.state.execution.stop_request is not None
+        if self.stop is not None and self.state.status is AgentStatus.PAUSED and not is_stopped:
+            self.judge(None, self.world.now())  # The request came while the pause was being recorded.
             await self.record()
-
-    @property
-    def _pauses_in_spite_of_stop(self) -> bool:
-        """True if a stop was requested while a pause was being recorded."""
-        return self.state.status is AgentStatus.PAUSED and self.state.execution.stop_request is None
 
     def _send_events(self) -> None:
         if events := self._unsent:

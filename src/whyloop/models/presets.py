@@ -194,8 +194,7 @@ def load(
         response_format: The form of the answer, as the host's API takes it. Default: none.
         stream: False to receive each answer in one piece. Default: True.
         quirks: More quirks of the host, from `whyloop.models.presets.QUIRKS`. Default: those of its preset.
-        prices: The price of the model, or a mapping of prices by model. Default: the list of
-            the extra `prices`.
+        prices: The price of the model, or prices by model. Default: the list of the extra `prices`.
         **extra: More fields for each request, as they are; `tools` are added to those of the agent.
     """
     if name == LOCAL:

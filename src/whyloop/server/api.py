@@ -36,7 +36,8 @@ from whyloop.server.requests import (
 )
 from whyloop.server.runs import Engine, Runs, ServedSession, StartRun
 from whyloop.server.views import Executions, Tagged, messages_page, state_view, trace_page
-from whyloop.sessions.session import MakeDeps, create_session, deps_for
+from whyloop.sessions.creation import create_session
+from whyloop.sessions.session import MakeDeps, deps_for
 from whyloop.stores.live import live
 from whyloop.stores.reading import (
     OneSession,

@@ -168,11 +168,8 @@ class AgentServer:
         self._api = ChatApi(
             store, choose_agent, feed, events, channels, self._redaction, deps, metrics, engine, max_runs
         )
-        there = {
-            None,
-            "agent" if agent is not None or engine is not None else None,
-            "channels" if channels else None,
-        }
+        has_agent = agent is not None or engine is not None
+        there = {None, "agent" if has_agent else None, "channels" if channels else None}
         self._operations = tuple(each for each in OPERATIONS if each.needs in there)
         self._limits = limits or Limits()
         self._admission = Admission(access, origins, self._limits, max_streams, public=public)

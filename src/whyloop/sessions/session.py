@@ -15,31 +15,27 @@ import msgspec
 from whyloop.errors import (
     ConfigurationError,
     NotResumableError,
-    SessionExistsError,
-    SessionNotFoundError,
     StoreError,
     StoreUnavailableError,
 )
 from whyloop.events import AgentEvent, AgentStepStarted, StreamChunkReceived
 from whyloop.loop.agent import Agent
-from whyloop.loop.executions import Query, creation, recover_run, refuse_edit, resume_run, start_run
+from whyloop.loop.executions import Query, recover_run, refuse_edit, resume_run, start_run
 from whyloop.loop.run import Run
 from whyloop.loop.setup import Handler
 from whyloop.loop.stream import RunStream
+from whyloop.sessions.creation import create_session, read_or_create
 from whyloop.stores.listing import summary_of
 from whyloop.stores.live import Heartbeat, Live, SessionJournal, begin, ended, finish, live
 from whyloop.stores.reading import Reading, read_session
 from whyloop.stores.records import Lease, RequestKey, Summary, checked_id
 from whyloop.stores.store import Store
 from whyloop.values.continuation import Budget
-from whyloop.values.encoding import jsonable
 from whyloop.values.messages import Message
 from whyloop.values.scalars import D, D_contra, T, T_co, new_id
 from whyloop.values.state import UNNAMED_PERSON, AgentState, AgentStatus
 from whyloop.values.text import shortened
-from whyloop.values.transitions import Created
 from whyloop.wire.envelope import BroadcastConfig, envelope
-from whyloop.wire.journal import entries_of
 
 LEASE_SECONDS = 30.0
 
@@ -415,41 +411,3 @@ def send_live(here: Live, event: AgentEvent) -> None:
 
 def _encoded(event: AgentEvent) -> str:
     return msgspec.json.encode(envelope(event, _LIVE)).decode()
-
-
-async def read_or_create(
-    store: Store, agent_id: str | None, new: Callable[[], Awaitable[Reading]], *, create: bool
-) -> Reading:
-    """Return a session of the store; a new one without an id, or if it may be created."""
-    if agent_id is None:
-        return await new()
-    try:
-        return await read_session(store, agent_id)
-    except SessionNotFoundError:
-        if not create:
-            raise
-    try:
-        return await new()
-    except SessionExistsError:  # Another process created it at the same moment.
-        return await read_session(store, agent_id)
-
-
-async def create_session(
-    store: Store,
-    agent: Agent[Any, Any] | str,
-    agent_id: str | None,
-    metadata: Mapping[str, object] | None,
-    key: RequestKey | None = None,
-) -> Reading:
-    """Store a new session of an agent, which an engine knows by its name; return it."""
-    name = key.key if key else None
-    if isinstance(agent, str):
-        now, given = store.now(), jsonable(metadata or {})
-        created = Created(now, identity=new_id(), metadata=given, agent=agent, key=name)
-    else:
-        created = creation(agent, metadata, name)
-    nothing = AgentState.before_creation(new_id() if agent_id is None else agent_id)
-    state = created.apply_to(nothing)
-    summary = summary_of(state)
-    await store.create(summary, entries_of([created], nothing), key=key)
-    return Reading(summary, state, 1)

@@ -24,9 +24,10 @@ from whyloop.errors import (
 )
 from whyloop.logger import Logger
 from whyloop.loop.agent import Agent
-from whyloop.loop.calls import run_call, running_inside
+from whyloop.loop.calls import run_call
 from whyloop.loop.executions import refuse_edit
 from whyloop.loop.model_call import answer_transitions, failure_transition
+from whyloop.loop.nesting import running_inside
 from whyloop.loop.run import Run
 from whyloop.loop.setup import Handler, Setup, send
 from whyloop.loop.step import StepInProgress

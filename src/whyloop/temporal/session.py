@@ -32,7 +32,7 @@ from whyloop.errors import (
     WhyloopError,
 )
 from whyloop.loop.executions import Query, as_message
-from whyloop.sessions.session import create_session, read_or_create
+from whyloop.sessions.creation import create_session, read_or_create
 from whyloop.stores.listing import summary_of
 from whyloop.stores.live import live
 from whyloop.stores.reading import Reading, entries_after, read_session
