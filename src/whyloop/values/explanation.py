@@ -35,7 +35,7 @@ from whyloop.values.next_action import NAME_LENGTH, NextAction, next_actions_of
 from whyloop.values.redaction import DEFAULT_REDACTION, Redaction
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import OpenStep, Step, end_error
-from whyloop.values.summaries import args_summary, attempts_summary
+from whyloop.values.summaries import args_summary, attempts_summary, failed_attempts
 from whyloop.values.text import counted, shortened
 
 T = TypeVar("T")
@@ -377,8 +377,10 @@ def _step(state: AgentState, step: Step, number: int, debug: bool = False) -> St
         did = "; ".join(call.text for call in calls)
     else:
         did = interrupted or ("answered" if any(m.content for m in messages) else "gave an empty answer")
-    if attempts and error is None:
-        notes = (*notes, f"{'answered' if step.finish_reason else 'was asked again'} {attempts}")
+    if step.source is not None and attempts and error is None:
+        # A run that was cut off may have ended before the request was repeated.
+        note = f"answered {attempts}" if interrupted is None else f"failed with {failed_attempts(step.source)}"
+        notes = (*notes, note)
         did = "" if did == "answered" else did
     if step.wrap_up is not None:
         did = f"wrap-up: {did}"

@@ -68,6 +68,10 @@ def attempts_summary(source: ModelSource | None) -> str:
     """Return how often a request was repeated: "at the 3rd attempt after 429, 429; waited 2.1 s"."""
     if source is None or not source.attempts:
         return ""
+    return f"at the {ordinal(len(source.attempts) + 1)} attempt after {failed_attempts(source)}"
+
+
+def failed_attempts(source: ModelSource) -> str:
+    """Return why the attempts of a request failed: "429, 429; waited 2.1 s"."""
     failures = ", ".join([shortened(attempt.failure) for attempt in source.attempts])
-    waited = f"; waited {source.waited:,.1f} s" if source.waited else ""
-    return f"at the {ordinal(len(source.attempts) + 1)} attempt after {failures}{waited}"
+    return failures + (f"; waited {source.waited:,.1f} s" if source.waited else "")
