@@ -430,3 +430,23 @@ async def test_a_session_is_read_again_only_if_another_runner_continued_it() -> 
         "third",
         "fourth",
     ]
+
+
+async def test_a_state_that_a_program_loads_from_a_store_begins_a_leg_when_it_is_continued(
+    store: Store,
+) -> None:
+    clock = FakeClock()
+
+    @tool
+    async def leave() -> str:
+        session.leave()
+        return "left"
+
+    agent = Agent(ScriptedModel([call("leave"), "done"]), [leave], timeout=60, clock=clock)
+    session = await Session.open(store, agent)
+    assert (await session.send("go")).status == "in_progress"
+    loaded = await store.load(session.agent_id)
+    assert loaded.execution_started_at is None
+    clock.advance(86_400)
+    done = await agent.final_step(loaded)
+    assert (done.status, done.stop_reason) == ("completed", "completed")

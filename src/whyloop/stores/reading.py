@@ -113,13 +113,15 @@ Plan = Callable[[Reading], Sequence[AnyTransition]]
 async def read_session(store: ReadsJournals, agent_id: str, since: Reading | None = None) -> Reading:
     """Return a session as it is now.
 
-    With an earlier reading, only newer entries are read.
+    With an earlier reading, only newer entries are read. Without one, the session is restored: its execution
+    clock is unset, as no leg has begun here.
 
     `SessionNotFoundError` if the session of that reading was deleted, even if another one has its id now.
     """
-    if since is None:
-        since = await first_reading(store, agent_id)
-    return await _fold_on(store, since)
+    if since is not None:
+        return await _fold_on(store, since)
+    reading = await _fold_on(store, await first_reading(store, agent_id))
+    return replace(reading, state=replace(reading.state, execution_started_at=None))
 
 
 async def read_end(store: ReadsJournals, agent_id: str) -> Reading:
