@@ -379,8 +379,8 @@ def _step(state: AgentState, step: Step, number: int, debug: bool = False) -> St
         did = interrupted or ("answered" if any(m.content for m in messages) else "gave an empty answer")
     if step.source is not None and attempts and error is None:
         # A run that was cut off may have ended before the request was repeated.
-        note = f"answered {attempts}" if interrupted is None else f"failed with {failed_attempts(step.source)}"
-        notes = (*notes, note)
+        is_cut = interrupted is not None
+        notes = (*notes, f"failed with {failed_attempts(step.source)}" if is_cut else f"answered {attempts}")
         did = "" if did == "answered" else did
     if step.wrap_up is not None:
         did = f"wrap-up: {did}"
