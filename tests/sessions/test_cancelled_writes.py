@@ -329,3 +329,28 @@ async def test_a_lease_that_could_not_be_released_is_released_before_the_next_us
     with pytest.raises(StoreUnavailableError, match="the file is held"):  # Not: this process runs it.
         await other.send("instead")
     assert (await other.send("instead")).status == "completed"
+
+
+async def test_a_run_after_a_failure_waits_for_the_lease_that_is_still_being_released() -> None:
+    class Away(MemoryStore):
+        releasing, back = asyncio.Event(), asyncio.Event()
+
+        async def append(self, agent_id: str, entries: Sequence[Entry], **rest: Any) -> str | None:
+            if not self.back.is_set():
+                raise StoreUnavailableError("the file is held")
+            return await super().append(agent_id, entries, **rest)
+
+        async def release(self, lease: Lease) -> str | None:
+            self.releasing.set()
+            await self.back.wait()
+            return await super().release(lease)
+
+    store = Away()
+    session = await Session.open(store, scripted("done"))
+    with pytest.raises(StoreUnavailableError):
+        await session.send("go")
+    assert store.releasing.is_set()
+    again = asyncio.create_task(session.send("go"))
+    await asyncio.sleep(0)
+    store.back.set()
+    assert (await again).status == "completed"

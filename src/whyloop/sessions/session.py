@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from inspect import isawaitable
 from types import GenericAlias
@@ -368,20 +369,21 @@ class Session(Generic[D_contra, T_co]):
 
     async def _let_go(self, lease: Lease) -> None:
         """Release the lease; else it lapses, or is released before the next use of the session here."""
-        try:
+        live(self.store).unreleased[self.agent_id] = lease
+        with suppress(StoreError):
             await self._give_back(lease)
-        except StoreError:
-            live(self.store).unreleased[self.agent_id] = lease
 
     async def _free(self) -> None:
-        """Release a lease that an earlier run in this process could not release."""
-        unreleased = live(self.store).unreleased
-        if self.agent_id in unreleased:
-            await self._give_back(unreleased[self.agent_id])
-            unreleased.pop(self.agent_id, None)
+        """Release a lease that an earlier run in this process has not released yet."""
+        lease = live(self.store).unreleased.get(self.agent_id)
+        if lease is not None:
+            await self._give_back(lease)
 
     async def _give_back(self, lease: Lease) -> None:
         reason = await self.store.release(lease)
+        unreleased = live(self.store).unreleased
+        if unreleased.get(self.agent_id) is lease:
+            del unreleased[self.agent_id]
         if reason is not None and not self.state.status.has_ended:
             # The stop request came too late for the run, but not for the session.
             await self.request_stop(reason)

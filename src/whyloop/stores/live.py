@@ -110,7 +110,7 @@ class Live:
         # A store without other references is garbage, and its leases are void.
         self._store = ref(store)
         self.unreleased: dict[str, Lease] = {}
-        """The leases of sessions that could not be released, because the store failed at that moment."""
+        """The leases of sessions that are being released, or could not be, because the store failed."""
         self._runs: dict[int, tuple[Lease, OnStop]] = {}
         self._watchers: dict[str, set[Watcher]] = {}
         self._outgoing: list[Chunk] = []
