@@ -368,6 +368,20 @@ export async function get<T>(path: string, query: Query = {}, signal?: AbortSign
   return request<T>(`${path}${queryText(query)}`, { signal: signal ?? null }, server);
 }
 
+const infos = new WeakMap<Server, Promise<Info | null>>();
+
+/** Return what a server is and what the reader may do there, asked once or `anew`; null if it does not say. */
+export function readInfo(server = own, anew = false): Promise<Info | null> {
+  const known = anew ? undefined : infos.get(server);
+  if (known) return known;
+  const info = get<Info>("info", {}, undefined, server).catch(() => {
+    infos.delete(server);
+    return null;
+  });
+  infos.set(server, info);
+  return info;
+}
+
 /** Change something. The key makes a repeated request harmless. */
 export async function post<T>(path: string, body: unknown, server = own): Promise<T> {
   const headers = { "content-type": "application/json", "idempotency-key": newKey() };

@@ -12,7 +12,7 @@ import "./styles/chat.css";
 import { signal } from "@preact/signals";
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
-import { get, type Info, type Server } from "./api";
+import { readInfo, type Info, type Server } from "./api";
 import { ChatView } from "./chat_page";
 import { Dialogs } from "./dialogs";
 import { FetchedSource } from "./fetched_source";
@@ -96,10 +96,9 @@ function useInfo(server: Server): Info | null {
   infos.set(server, known);
   useEffect(
     () =>
-      void get<Info>("info", {}, undefined, server).then(
-        (info) => (known.value = info),
-        () => {},
-      ),
+      void readInfo(server, true).then((info) => {
+        known.value = info ?? known.peek();
+      }),
     [server],
   );
   return known.value ?? null;

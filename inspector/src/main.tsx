@@ -5,7 +5,7 @@ import "./styles/saved.css";
 import { signal } from "@preact/signals";
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
-import { get, may, refused, setToken, type Info } from "./api";
+import { may, own, readInfo, refused, setToken, type Info } from "./api";
 import { Approvals } from "./approvals";
 import { ChatPage } from "./chat_page";
 import { Compare } from "./compare";
@@ -24,11 +24,8 @@ import { applyTheme, toggleTheme } from "./theme";
 const info = signal<Info | null>(null);
 
 async function loadInfo(): Promise<void> {
-  try {
-    info.value = await get<Info>("info");
-  } catch {
-    // Each page says what is wrong; a refusal has set `refused`.
-  }
+  // Without an answer each page says what is wrong; a refusal has set `refused`.
+  info.value = (await readInfo(own, true)) ?? info.peek();
 }
 
 function App() {

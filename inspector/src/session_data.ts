@@ -4,7 +4,7 @@ import { batch, computed, signal } from "@preact/signals";
 import { isRunning, viewOf, type UiMessage, type View } from "whyloop-ui";
 import { followSession, type FollowedSession, type FollowOptions } from "whyloop-ui/session";
 import {
-  ApiError, get, own, sessionPath, type Execution, type Limit, type NextAction, type SessionState, type Step, type Trace, type WhatIf,
+  ApiError, get, may, own, readInfo, sessionPath, type Execution, type Limit, type NextAction, type SessionState, type Step, type Trace, type WhatIf,
 } from "./api";
 import { OlderMessages } from "./older_messages";
 import { saved } from "./saved";
@@ -148,6 +148,7 @@ export class SessionData {
   /** Return a page of the trace; of one that the reader may not inspect, what its session says. */
   async #readTrace(state: SessionState, after: number): Promise<Trace> {
     const query = { brief: true, after, limit: PAGE };
+    if (this.mayInspect.peek()) this.mayInspect.value = may(await readInfo(this.server), "inspect");
     try {
       if (this.mayInspect.peek())
         return await get<Trace>(`${sessionPath(this.id)}/trace`, query, this.#closing.signal, this.server);

@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { get, may, type Info, type Stats } from "./api";
+import { get, may, readInfo, type Info, type Stats } from "./api";
 import { WaitingCard } from "./approvals";
 import { DecidedBy, StopReasons } from "./charts";
 import { count, counted } from "./format";
@@ -159,6 +159,7 @@ function useShown(list: SessionList): SessionList {
 let statsTook = 0;
 
 async function loadStats(filters: Filters): Promise<void> {
+  if (!may(await readInfo(), "inspect")) return;
   const started = performance.now();
   const given = { days: DAYS, offset_minutes: new Date().getTimezoneOffset() };
   try {

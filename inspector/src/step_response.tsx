@@ -1,5 +1,6 @@
 /** What the model said and called, and what came back. */
 
+import { reveal } from "whyloop-ui";
 import { raisedBy, type Call, type WholeStep } from "./api";
 import { argumentsText, callTone } from "./call";
 import { duration } from "./format";
@@ -68,7 +69,7 @@ function CallDetail({ call, raised }: { call: Call; raised: string | undefined }
         {call.arguments !== undefined && call.arguments !== null && (
           <Code label="Arguments" language="arguments" text={argumentsText(call.arguments)} />
         )}
-        {call.arguments === undefined && call.args_summary && <p class="quiet">{call.args_summary}</p>}
+        {call.arguments === undefined && call.args_summary && <p class="quiet">{reveal(call.args_summary)}</p>}
         {typeof call.result === "string" && <Code label="Result" language="result" text={resultText(call.result)} />}
       </div>
     </article>

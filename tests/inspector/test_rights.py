@@ -57,7 +57,9 @@ async def test_only_a_reader_that_may_decide_is_offered_decisions(may: frozenset
 
 async def test_a_customer_sees_conversations_and_nothing_of_how_they_work() -> None:
     store, agent = await waiting_session()
+    refused: list[str] = []
     async with inspecting(store, agent, public=False, access=lambda _: Access("ann")) as it:
+        it.page.on("response", lambda answer: refused.append(answer.url) if answer.status == 403 else None)
         await it.show()
         await expect(it.page.locator("[data-row]")).to_be_visible()
         await expect(it.page.get_by_text("Stop reasons")).to_have_count(0)
@@ -69,6 +71,7 @@ async def test_a_customer_sees_conversations_and_nothing_of_how_they_work() -> N
         await expect(it.page.locator(".evidence, .to-continue, .session-error")).to_have_count(0)
         for name in ("Approve", "Deny", "Edit", "Fork"):
             await expect(it.page.get_by_role("button", name=name)).to_have_count(0)
+    assert not refused  # The page asks for nothing that the reader may not see.
 
 
 @pytest.mark.parametrize("may", [frozenset({"send"}), frozenset({"send", "inspect"})])
