@@ -100,13 +100,15 @@ async def test_the_session_of_a_closed_store_is_free_on_return(postgres: Postgre
 
 async def test_the_session_of_a_store_that_was_dropped_is_free(postgres: PostgresServer, schema: str) -> None:
     async with opened(postgres, schema) as store:
-        runner = PostgresStore(postgres.address(), schema=schema)
+        runner = PostgresStore(f"{postgres.address()}?application_name={schema}", schema=schema)
+        await asyncio.gather(*[runner.versions(["a"]) for _ in range(3)])
         await runner.acquire("a", "a runner", 60)
-        pool = runner._connections
         del runner
         gc.collect()
         await acquired(store)
-        pool.close()
+        async with asyncio.timeout(5):
+            while await rows(postgres, f"SELECT FROM pg_stat_activity WHERE application_name = '{schema}'"):
+                await asyncio.sleep(0.01)
 
 
 async def test_a_runner_that_loses_its_connection_takes_its_lock_again(

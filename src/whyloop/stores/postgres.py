@@ -300,6 +300,7 @@ class PostgresStore(Store):
         self._appends = Appends(self._connections, self._sql["append"], clock)
         self._own = OwnConnection(self._connections, schema, self._sql["send_chunks"])
         finalize(self, self._own.abandon).atexit = False
+        finalize(self, self._connections.abandon).atexit = False
 
     async def create(
         self, summary: Summary, entries: Sequence[Entry], *, key: RequestKey | None = None

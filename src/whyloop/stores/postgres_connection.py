@@ -27,6 +27,7 @@ from whyloop.errors import (
 from whyloop.logger import Logger
 from whyloop.stores.live import ChunkReceiver, Deliver
 from whyloop.stores.records import Chunk
+from whyloop.values.credentials import without_known
 
 try:
     import psycopg
@@ -50,7 +51,7 @@ _HINT = " Is the server running on that host and accepting TCP/IP connections?"
 # Parts of the timeout: after which the server ends a statement, after which one that the server did not end
 # is given up, and after which the caller gets the error, who still has to tidy up.
 STATEMENT, LAST_CALL, BUDGET = 0.75, 0.9, 0.95
-# A connection that was not used for this long is closed, if there are more than stay open.
+# So long after there were more idle connections than stay open, those that are idle then are closed.
 IDLE_SECONDS = 600.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
@@ -307,6 +308,12 @@ class Connections:
             raise
         return connection
 
+    def abandon(self) -> None:
+        """Close the connections soon; any thread may call this."""
+        if self._loop is not None and self._pool is not None and not self._loop.is_closed():
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._pool.close)
+
     def _drop(self) -> None:
         """Close the connections of an event loop that cannot do so any more."""
         for connection in list(self._made):
@@ -316,13 +323,12 @@ class Connections:
     def fault(self, error: Exception) -> StoreError:
         """Return the error to raise instead, without the password."""
         parts = conninfo.conninfo_to_dict(self._target)
-        where = f"PostgreSQL ({parts.get('host', 'local')}, database {parts.get('dbname', 'by default')})"
-        kind, explanation = self._explained(error)
-        text = f"{where} {explanation}"
-        return kind(text.replace(str(parts["password"]), "…") if parts.get("password") else text)
+        secrets = [str(parts.get("password") or "")]
+        where = f"{parts.get('host', 'local')}, database {parts.get('dbname', 'by default')}"
+        kind, explanation = self._explained(error, without_known(_sentence(error), secrets))
+        return kind(f"PostgreSQL ({without_known(where, secrets)}) {explanation}")
 
-    def _explained(self, error: Exception) -> tuple[type[StoreError], str]:
-        text = _sentence(error)
+    def _explained(self, error: Exception, text: str) -> tuple[type[StoreError], str]:
         advice = misconfigured(error)
         if advice:
             return StoreConfigurationError, f"refused the store: {text}. {advice}"
