@@ -9,6 +9,7 @@ from typing import Literal
 from weakref import WeakKeyDictionary
 
 APPENDS_PER_ROUND = 8
+READERS_PER_ROUND = 8
 READING_SECONDS = 0.001
 LONGEST_REST_SECONDS = 0.004
 
@@ -49,28 +50,52 @@ class RunningTurns:
 
 
 class ReadingTurns:
-    """Turns of reading tasks on one event loop: after a millisecond of work, the others wait two rounds.
+    """Turns of reading tasks on one event loop: a millisecond of work in every other round, first come first.
 
-    After one round, a task whose sleep has just ended would still run after them.
+    In every round, a task whose sleep has just ended would still run after them.
     """
 
     def __init__(self) -> None:
         self._began: float | None = None
+        self._will_end = False
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._woken_in_vain = 0
 
     async def take(self) -> None:
         """Return at once if this round of the event loop has time left, otherwise later."""
-        while True:
-            now = perf_counter()
-            if self._began is None:
-                self._began = now
+        if self._has_time():
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        await turn
+        while not self._has_time():
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.insert(
+                self._woken_in_vain, turn
+            )  # Those before it in the queue are before it again.
+            self._woken_in_vain += 1
+            await turn
+
+    def _has_time(self) -> bool:
+        now = perf_counter()
+        if self._began is None:
+            self._began = now
+            if not self._will_end:
+                self._will_end = True
                 asyncio.get_running_loop().call_soon(self._end_round)
-            if now - self._began < READING_SECONDS:
-                return
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
+        return now - self._began < READING_SECONDS
 
     def _end_round(self) -> None:
-        self._began = None
+        """Wake a few for the next round: of all that wait, most would only wait again."""
+        self._began, self._woken_in_vain = None, 0
+        for _ in range(min(READERS_PER_ROUND, len(self._waiting))):
+            turn = self._waiting.popleft()
+            if not turn.done():  # The task that waited for it was not cancelled.
+                turn.set_result(None)
+        self._will_end = bool(self._waiting)
+        if self._will_end:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._end_round)
 
 
 class LateTurns(ReadingTurns):
