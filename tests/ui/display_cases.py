@@ -180,6 +180,8 @@ DISPLAY: dict[str, list[tuple[str, list[Any]]]] = {
         ("a word with an accent of its own", ["cafe\u0301 p\u0430\u0301y"]),
         ("wide letters", ["\uff50\u0430y"]),
         ("a word in two halves", ["p\u200b\u0430ypal"]),
+        ("a text that shows all already", ["pay \\u202e05 to p\u0430ypal⟦mixes Latin and Cyrillic⟧"]),
+        ("a mark that is not whole", ["p\u0430ypal⟦mixes Latin⟧"]),
         ("nothing", [""]),
     ],
     "escape_invisible": [
@@ -211,6 +213,7 @@ DISPLAY: dict[str, list[tuple[str, list[Any]]]] = {
             [{"large": 1e21, "in a list": [1e-7, 1.5e300, -2.5, 10**15], "text": ["1e+21", "\\e+"]}],
         ),
         ("control characters in lists", [{"a": ["\u0000\u001f\b\f\u007f"], "b": {"/<>&": "\u2028"}}]),
+        ("text that is not what it seems", [{"memo": "pay \u202e05.2 RUE\u202c", "to": ["p\u0430ypal"]}]),
         ("names of properties", [{"constructor": "a", "toString": [], "hasOwnProperty": {}}]),
     ],
     "status_text": [

@@ -61,7 +61,8 @@ def answered(*calls: ToolCall, started: tuple[int, ...] = (), **more: object) ->
 
 
 def test_every_transition_has_a_unique_tag_and_is_in_the_union() -> None:
-    concrete = Transition.__subclasses__()
+    # Those of a replay are in no journal.
+    concrete = [kind for kind in Transition.__subclasses__() if kind.__module__.startswith("whyloop.values.")]
     assert set(concrete) == set(AnyTransition.__args__)
     tags = [kind.__struct_config__.tag for kind in concrete]
     assert len(tags) == len(set(tags))

@@ -4,6 +4,7 @@
  */
 
 import { isText, metadataOf } from "./message.js";
+import { reveal } from "./reveal.js";
 
 export const THINKING = "Thinking…";
 export const WRAPPING_UP = "Wrapping up…";
@@ -33,15 +34,14 @@ export function statusText(status) {
 }
 
 /**
- * Return the first three arguments, such as `query: 'dbplus', types: ["program"]`, each value cut short.
+ * Return the first three arguments, such as `query: 'dbplus', types: ["program"]`, each value cut short. A person
+ * decides about a call by what it shows, so characters that reverse or hide text become escapes.
  * @type {typeof import("./index.js").argsSummary}
  */
 export function argsSummary(args, longest = 30) {
-  if (isText(args)) return cut(args, longest);
-  return Object.entries(args)
-    .slice(0, SHOWN_ARGUMENTS)
-    .map(([key, value]) => `${cut(key, longest)}: ${shortValue(value, longest)}`)
-    .join(", ");
+  if (isText(args)) return reveal(cut(args, longest));
+  const shown = Object.entries(args).slice(0, SHOWN_ARGUMENTS);
+  return reveal(shown.map(([key, value]) => `${cut(key, longest)}: ${shortValue(value, longest)}`).join(", "));
 }
 
 function shortValue(value, longest) {

@@ -10,11 +10,11 @@ const SCRIPTS = {
   Armenian: "\\u0531-\\u058f\\ufb13-\\ufb17",
 };
 const WORD = new RegExp(`[${Object.values(SCRIPTS).join("")}\\u0300-\\u036f]+`, "g");
-const LETTERS = Object.entries(SCRIPTS).map(([name, letters]) => [name, new RegExp(`[${letters}]`)]);
+const LETTERS = Object.entries(SCRIPTS).map(([name, letters]) => ({ name, letter: new RegExp(`[${letters}]`) }));
 
 /**
  * Return the text with escapes for characters that reverse or hide text, and with a mark after each word of
- * Latin and Greek, Cyrillic or Armenian letters, which look alike.
+ * Latin and Greek, Cyrillic or Armenian letters, which look alike. Of a text that it returned it changes nothing.
  * @type {typeof import("./index.js").reveal}
  */
 export function reveal(text) {
@@ -34,7 +34,9 @@ function escaped(char) {
   return Array.from({ length: char.length }, (_, at) => `\\u${char.charCodeAt(at).toString(16).padStart(4, "0")}`).join("");
 }
 
-function marked(word) {
-  const scripts = LETTERS.filter(([, letter]) => letter.test(word)).map(([name]) => name);
-  return scripts.length > 1 && scripts[0] === "Latin" ? `${word}⟦mixes ${scripts.join(" and ")}⟧` : word;
+function marked(word, at, text) {
+  const scripts = LETTERS.filter(({ letter }) => letter.test(word)).map(({ name }) => name);
+  const mark = `⟦mixes ${scripts.join(" and ")}⟧`;
+  const isMixed = scripts.length > 1 && scripts[0] === "Latin";
+  return isMixed && !text.startsWith(mark, at + word.length) ? word + mark : word;
 }

@@ -9,7 +9,7 @@ from typing import Any
 from whyloop.values import encoding
 from whyloop.values.model import ModelSource
 from whyloop.values.redaction import LONGEST, Redaction
-from whyloop.values.text import clean, ordinal, shortened
+from whyloop.values.text import clean, ordinal, revealed, shortened
 
 SHOWN = 3
 
@@ -19,14 +19,16 @@ def args_summary(
 ) -> str:
     """Return the first three arguments, each value cut short.
 
-    For example `query: 'dbplus', types: ["program"]`.
+    For example `query: 'dbplus', types: ["program"]`. A person decides about a call by what it shows, so
+    characters that reverse or hide text become escapes.
     """
     if isinstance(arguments, str):
-        return result_summary(arguments, longest, redaction)
+        return revealed(result_summary(arguments, longest, redaction))
+    shown = dict(islice(arguments.items(), SHOWN))
     if redaction is not None:
-        return _redacted_summary(dict(islice(arguments.items(), SHOWN)), longest, redaction)
-    shown = islice(arguments.items(), SHOWN)
-    return ", ".join([f"{clean(str(key)[:longest])}: {_value(value, longest)}" for key, value in shown])
+        return revealed(_redacted_summary(shown, longest, redaction))
+    parts = [f"{clean(str(key)[:longest])}: {_value(value, longest)}" for key, value in shown.items()]
+    return revealed(", ".join(parts))
 
 
 def result_summary(result: str, longest: int = 100, redaction: Redaction | None = None) -> str:

@@ -57,7 +57,8 @@ def revealed(text: str) -> str:
     """Return the text as a person must see it who decides about it.
 
     Characters that reverse or hide text become escapes, and a word of letters that look alike in several
-    scripts is marked. The JavaScript module does the same in `reveal`.
+    scripts is marked. Of a text that it returned it changes nothing. The JavaScript module does the same
+    in `reveal`.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -77,8 +78,9 @@ def _marked(found: re.Match[str]) -> str:
     if word.isascii():
         return word
     scripts = [name for name, letter in _LETTER_OF.items() if letter.search(word)]
+    mark = f"⟦mixes {' and '.join(scripts)}⟧"
     is_mixed = len(scripts) > 1 and scripts[0] == "Latin"
-    return f"{word}⟦mixes {' and '.join(scripts)}⟧" if is_mixed else word
+    return word + mark if is_mixed and not found.string.startswith(mark, found.end()) else word
 
 
 SHORT_ID = 8
