@@ -164,6 +164,12 @@ RETRIES = [
         [started(), failed_call(2, 1), retry(3), tool(4)],
         ["assistant:  [search]", "status tool_call: Running search"],
     ),
+    Case(
+        "a retry whose call is blocked is a retry no longer",
+        [],
+        [started(), failed_call(2, 1), retry(3), step(3, 2), done(4, error="blocked by guard")],
+        ["assistant:  [search]", "tool error: blocked by guard"],
+    ),
     *(
         Case(
             f"a retry whose {name} is not shown",

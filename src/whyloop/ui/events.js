@@ -115,6 +115,7 @@ export const EVENTS = {
     const metadata = { ...ofCall(draft, data), ...result, ...changesOf(data.changed_by) };
     if (typeof data.duration_ms === "number") metadata.tool_duration_ms = data.duration_ms;
     draft.put(uiMessage(id, "tool", text, draft.timestamp, metadata));
+    if (draft.run.retry !== null) draft.showStatus("thinking", ""); // A call that was blocked has not started.
   },
 
   "agent.approval.requested": (draft, data) => {
