@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,9 @@ from whyloop.stores import SqliteStore, Store
 
 pytestmark = [pytest.mark.slow, *SHARES_BROWSER]
 
+# A list that fits into one answer, and how many times its first view that of a long list takes at most. On a
+# machine that does a lot at once some views are slow, and one in three is as quick as any.
+SHORT, MOST_TIMES, ATTEMPTS = 100, 2.0, 3
 # Between microtasks there is no frame: the keys are quicker than any scroll event.
 PRESS_QUICKLY = """async (times) => {
   for (let pressed = 0; pressed < times; pressed += 1) {
@@ -34,14 +39,20 @@ async def seconds_to_first_view(inspector: Inspector, count: int) -> float:
     return time.perf_counter() - started
 
 
-async def check_long_list(store: Store, count: int, seconds: float, attempts: int = 1) -> None:
-    """Check that the first view is quick, and that the number of nodes does not grow on the way down."""
-    async with inspecting(store) as inspector:
+async def check_long_list(stores: tuple[Store, Store], count: int) -> None:
+    """Check that a long list is shown about as soon as a short one, and has few nodes further down."""
+    views: dict[int, list[float]] = {SHORT: [], count: []}
+    async with inspecting(stores[0]) as short, inspecting(stores[1]) as inspector:
         page = inspector.page
-        await inspector.show("#/approvals")
-        await expect(page.locator(".connection.live")).to_be_visible()
-        views = [await seconds_to_first_view(inspector, count) for _ in range(attempts)]
-        assert min(views) < seconds, views
+        for each in (short, inspector):
+            await each.show("#/approvals")
+            await expect(each.page.locator(".connection.live")).to_be_visible()
+        for _ in range(ATTEMPTS):
+            views[SHORT].append(await seconds_to_first_view(short, SHORT))
+            views[count].append(await seconds_to_first_view(inspector, count))
+        ratio = min(views[count]) / min(views[SHORT])
+        print(f"\n{count:,} sessions: {min(views[count]):.2f} s, {ratio:.2f} times a list of {SHORT}")
+        assert ratio <= MOST_TIMES, views
         most = 0
         for wanted in range(100, min(count, 1300), 100):
             await page.evaluate("(top) => (document.getElementById('main').scrollTop = top)", wanted * 36)
@@ -55,15 +66,21 @@ async def check_long_list(store: Store, count: int, seconds: float, attempts: in
         assert await page.evaluate("document.activeElement.textContent") == f"copy-{count - 60:05d}"
 
 
+@asynccontextmanager
+async def short_and_long(folder: Path, count: int) -> AsyncIterator[tuple[Store, Store]]:
+    """Two stores: one with a few sessions, and one with many."""
+    async with SqliteStore(folder / "few.db") as few, SqliteStore(folder / "many.db") as many:
+        await copies(few, SHORT)
+        await copies(many, count)
+        yield few, many
+
+
 async def test_a_list_of_thousands_is_quick_and_has_few_nodes(tmp_path: Path) -> None:
-    async with SqliteStore(str(tmp_path / "many.db")) as store:
-        await copies(store, 2000)
-        # On a machine that does a lot at once some views are slow, and one in three is as quick as any.
-        await check_long_list(store, 2000, seconds=1.5, attempts=3)
+    async with short_and_long(tmp_path, 2000) as stores:
+        await check_long_list(stores, 2000)
 
 
 @pytest.mark.soak(suite="scale")
-async def test_a_list_of_a_hundred_thousand_is_shown_within_a_second(tmp_path: Path) -> None:
-    async with SqliteStore(str(tmp_path / "many.db")) as store:
-        await copies(store, 100_000)
-        await check_long_list(store, 100_000, seconds=1)
+async def test_a_list_of_a_hundred_thousand_is_shown_as_soon_as_a_short_one(tmp_path: Path) -> None:
+    async with short_and_long(tmp_path, 100_000) as stores:
+        await check_long_list(stores, 100_000)
