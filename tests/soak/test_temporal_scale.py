@@ -29,13 +29,11 @@ async def test_thirty_sessions_run_at_once_on_two_workers(tmp_path: Path) -> Non
 
 @pytest.mark.soak(suite="temporal")
 async def test_a_thousand_sessions_run_at_once_on_two_workers(tmp_path: Path) -> None:
-    rate, memory = await _run_at_once(tmp_path, 1000)
-    assert rate > 5
-    assert memory < 1_000_000
+    assert await _run_at_once(tmp_path, 1000) < 1_000_000
 
 
-async def _run_at_once(tmp_path: Path, count: int) -> tuple[float, float]:
-    """Begin sessions at once, wait for their ends; return the steps per second and the bytes of a session."""
+async def _run_at_once(tmp_path: Path, count: int) -> float:
+    """Begin sessions at once and wait for their ends; return the bytes of memory of each."""
     steps = count * (CALLS + 1)
     server = TemporalServer(in_memory=True)  # It would wait for its file, and not for the sessions.
     server.start()
@@ -88,7 +86,7 @@ async def _run_at_once(tmp_path: Path, count: int) -> tuple[float, float]:
         print(f"history: {size / (CALLS + 1):,.0f} bytes a step, {len(history.events)} events a session")
         print(_for_a_million(cpu / steps, memory, size / (CALLS + 1)))
         print(f"open at once: {await open_at_once}")
-        return rate, memory
+        return memory
     finally:
         for worker in workers:
             worker.kill()
