@@ -94,6 +94,8 @@ export interface Outcome {
   stop_reason: string | null;
   pauses?: boolean;
   evaluations: Evaluation[];
+  /** It was recorded without the agent, whose other rules were not asked. */
+  partial?: boolean;
 }
 
 export type CallStatus =

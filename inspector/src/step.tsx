@@ -184,6 +184,7 @@ function Votes({ outcome }: { outcome: Outcome }) {
           </li>
         ))}
       </ul>
+      {outcome.partial && <p>This was recorded without the agent, so its other rules were not asked.</p>}
     </>
   );
 }

@@ -47,10 +47,10 @@ function latestSteps(evidence: Evidence): readonly Step[] {
     return evidence.data.latest.value;
 }
 
-/** The votes that resolved the session as it is: those of a pause are in the step that is open. */
+/** The votes that resolved the session as it is: those of a pause or an end in an open step are there. */
 function lastOutcome(evidence: Evidence): Outcome | null {
-    const { status, open_step: open, has_more: isLoading } = evidence.data.trace.value!;
-    if (status === "paused" && open?.outcome) return open.outcome;
+    const { open_step: open, has_more: isLoading } = evidence.data.trace.value!;
+    if (open?.outcome) return open.outcome;
     if (isLoading) return null;
     return lastDecided(latestSteps(evidence));
 }

@@ -30,6 +30,22 @@ async def trace_of(lab: Lab, path: str = "/sessions/a", **query: object) -> Json
 # Steps
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_step_in_which_the_run_was_stopped_says_who_decided(is_known: bool) -> None:
+    @tool(needs_approval=True)
+    async def pay() -> str:
+        return "paid"
+
+    store, agent = MemoryStore(), scripted(call("pay"), tools=[pay])
+    session = await Session.open(store, agent, "a", create=True)
+    await session.send("go")
+    await (session.request_stop("enough") if is_known else store.request_stop("a", "enough"))
+    trace = await trace_of(Lab(store))
+    outcome = trace["open_step"]["outcome"]
+    assert (trace["status"], outcome["resolved_by"]) == ("stopped", "StopRequestedCheck")
+    assert (len(outcome["evaluations"]) == 1, outcome.get("partial", False)) == (not is_known, not is_known)
+
+
 async def test_a_step_says_when_the_model_answered_and_how_long_it_waited_for_whom() -> None:
     clock = FakeClock()
 

@@ -117,14 +117,15 @@ def step_document(state: AgentState, index: int, *, debug: bool = False) -> Docu
 def open_step_document(state: AgentState, *, debug: bool = False) -> Document | None:
     """Return the step in progress in the form of a closed one; None if there is none.
 
-    Its outcome is that of the pause in it, if the run is paused.
+    Its outcome is that of the pause or the end in it; None while the run goes on.
     """
     step, execution = state.open_step, state.execution
     if step is None:
         return None
     before = state.steps.last if execution.step_number else None
     ended_at = execution.updated_at or step.started_at
-    paused = state.last_continuation_outcome if state.status is AgentStatus.PAUSED else None
+    goes_on = state.status is AgentStatus.IN_PROGRESS
+    outcome = None if goes_on else state.last_continuation_outcome
     return {
         "index": len(state.steps) + 1,
         "number": step.number,
@@ -145,7 +146,7 @@ def open_step_document(state: AgentState, *, debug: bool = False) -> Document | 
         "failures": [] if step.failure is None else [_shown(step.failure, debug)],
         "interrupted": step.interrupted and step.interrupted.value,
         "wrap_up": execution.wrap_up,
-        "outcome": paused.to_dict() if paused else None,
+        "outcome": outcome.to_dict() if outcome else None,
     }
 
 
