@@ -155,7 +155,9 @@ async def test_a_long_session_that_is_read_from_a_checkpoint_has_it(stores: tupl
     assert {key: early.metadata.get(key) for key in ("user", "old")} == {"user": "ann", "old": 1}
 
 
-@pytest.mark.parametrize("entries", [None, "user", [("user", "ann")], {1: "x"}, {"\ud800": 1}], ids=repr)
+@pytest.mark.parametrize(
+    "entries", [None, "user", [("user", "ann")], {1: "x"}, {"\ud800": 1}, {"user": float("nan")}], ids=repr
+)
 async def test_entries_that_cannot_be_kept_are_refused(entries: Any) -> None:
     session = await ended(MemoryStore())
     with pytest.raises(ConfigurationError):

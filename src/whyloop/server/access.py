@@ -125,7 +125,7 @@ class Admission:
         if (check is None) != public:
             raise ConfigurationError(
                 "AgentServer: choose its clients: access=f, where f(connection) returns an Access, or None "
-                "for an unknown client; or public=True, if every client may read, run and decide all sessions"
+                "for an unknown client; or public=True, if every client may do everything in all sessions"
             )
         if check is not None and not callable(check):
             raise ConfigurationError(f"invalid access {check!r:.80}: use a function of the connection")

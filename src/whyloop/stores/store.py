@@ -569,6 +569,11 @@ class Store(ABC):
         if by is not None and not isinstance(by, str):
             raise ConfigurationError(f"invalid by={shortened(repr(by), 80)}: use the name of a person")
         given, name = jsonable(entries), key.key if key else None
+        lost = [each for each, value in entries.items() if value is not None and given[each] is None]
+        if lost:  # It would remove the entry.
+            raise ConfigurationError(
+                f"invalid metadata {lost[0]}={entries[lost[0]]!r:.80}: JSON has no such number"
+            )
         clean_by = None if by is None else clean(by)
 
         def plan(reading: Reading) -> Sequence[AnyTransition]:

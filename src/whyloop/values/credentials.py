@@ -199,6 +199,10 @@ _FORMS = (
         r"((?i:(?:with|encrypted|(?:user|role)\s{1,9}[^\s']{1,60})\s{1,9}password\s{1,9}'))[^'\n]{1,200}(?=')",
     ),
     _form(
+        "password for",
+        r"((?i:set\s{1,9}password\s{1,9}for)\s{1,9}[^\s=]{1,100}\s{0,9}=\s{0,9}')[^'\n]{1,200}(?=')",
+    ),
+    _form(
         "auth",
         r"""([_"']auth\\{0,4}["']?\s{0,3}[:=]\s{0,3}\\{0,4}["']?)(?P<value>[A-Za-z0-9+/]{8,1000}={0,2})""",
         _is_user_and_password,
@@ -236,6 +240,7 @@ _FORMS = (
         r"(?P<value>[A-Za-z0-9+/_-]{20,}+={0,2})(?![.\w])",
         _is_random_key,
     ),
+    _form("key=", r"([?&]key=)(?P<value>[A-Za-z0-9_-]{16,}+)(?![.\w])", _is_random_key),
     _form("code=", r"([?&]code=)(?P<value>[A-Za-z0-9+/_-]{40,}+(?:=|%3D){0,2})", _is_random_key),
     # Commands with the password as an argument.
     _form(
