@@ -117,7 +117,7 @@ function OnlyQuestion({
 }
 
 function voteOfEnd(data: SessionData): Vote | null {
-  const outcome = data.latest.value.at(-1)?.outcome;
+  const outcome = data.trace.value?.open_step?.outcome ?? data.latest.value.at(-1)?.outcome;
   const decided = outcome?.evaluations.find(({ criterion }) => criterion === data.trace.value?.resolved_by);
   if (data.trace.value?.status === "paused") return "F";
   return decided ? voteOf(decided.decision) : null;

@@ -219,7 +219,8 @@ export class Evidence {
         const letter = at < this.cutFrom.value ? this.answer.value?.votes[rule]?.[at] : undefined;
         const isJudged = letter !== undefined && letter !== "-";
         const vote = isJudged ? (letter as Vote) : recorded ? voteOf(recorded.decision) : null;
-        const reason = (isJudged && this.answer.value?.reasons[rule]?.[at]) || (recorded?.reason ?? "Not asked yet");
+        const notAsked = step.outcome ? "Not asked" : "Not asked yet";
+        const reason = (isJudged && this.answer.value?.reasons[rule]?.[at]) || (recorded?.reason ?? notAsked);
         return { vote, reason, numbers: recorded?.context ?? {}, isDeciding: this.decidingRule(at) === rule };
     }
 
