@@ -530,3 +530,9 @@ async def test_no_run_goes_on_when_a_recovery_is_cancelled(stores: tuple[Any, An
     left = {task.get_name() for task in asyncio.all_tasks() - others}
     assert left <= {"whyloop live"}
     assert (await second.load("a")).stop_reason == "user_requested"
+
+
+@pytest.mark.parametrize("agents", [None, "agent", [scripted("done")], {"agent": "agent"}])
+async def test_what_is_no_agent_is_refused(agents: Any) -> None:
+    with pytest.raises(ConfigurationError, match="invalid agents"):
+        await recover(MemoryStore(), agents)

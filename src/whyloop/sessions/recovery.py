@@ -259,7 +259,9 @@ def _by_name(agents: object) -> Mapping[str, AnyAgent] | FindAgent:
     """Return agents by name, or the function that finds them; refuse anything else."""
     if isinstance(agents, Agent):
         return {"": agents, agents.name: agents}
-    if isinstance(agents, Mapping) or callable(agents):
+    if callable(agents) or (
+        isinstance(agents, Mapping) and all(isinstance(agent, Agent) for agent in agents.values())
+    ):
         return agents
     raise ConfigurationError(
         f"invalid agents {shortened(repr(agents), 80)}: use an agent, a mapping from names to agents, or a "
