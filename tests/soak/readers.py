@@ -32,4 +32,5 @@ def read_streams(port: int, streams: int, sessions: int) -> None:
                 waiting.unregister(key.fileobj)
 
 
-read_streams(*map(int, sys.argv[1:]))
+if __name__ == "__main__":
+    read_streams(*map(int, sys.argv[1:]))
