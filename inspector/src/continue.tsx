@@ -46,7 +46,7 @@ export function Continue({ evidence, info }: { evidence: Evidence; info: Info | 
                 </a>
             </header>
             <p>
-                <Explanation evidence={evidence} isRunning={isRunning} />
+                <Explanation evidence={evidence} isRunning={isRunning} canRun={runs} />
                 {!runs && " "}
                 {!runs && (may(info, "send") ? "This server runs no agent." : "You may look here, and run nothing.")}
             </p>
@@ -118,7 +118,7 @@ async function save(event: MouseEvent, id: string): Promise<void> {
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-function Explanation({ evidence, isRunning }: { evidence: Evidence; isRunning: boolean }) {
+function Explanation({ evidence, isRunning, canRun }: { evidence: Evidence; isRunning: boolean; canRun: boolean }) {
     const trace = evidence.data.trace.value!;
     const questions = evidence.data.state.value!.pending_calls;
     const waiting = questions.length;
@@ -127,7 +127,7 @@ function Explanation({ evidence, isRunning }: { evidence: Evidence; isRunning: b
     if (waiting) return <>A decision about {about}. Waiting costs no working time.</>;
     if (isRunning) return <>It continues by itself.</>;
     if (trace.status === "completed")
-        return <>Nothing is pending. Ask the next question, or fork to try another way.</>;
+        return canRun ? <>Nothing is pending. Ask the next question, or fork to try another way.</> : <>Nothing is pending.</>;
     if (trace.next_actions[0]?.kind === "ask") return <>A question begins the run.</>;
     if (trace.status === "in_progress") return <>Its process has ended. Resume continues with what is recorded.</>;
     const changes = trace.next_actions.filter(({ kind }) => kind === "change_policy" || kind === "change_rule");

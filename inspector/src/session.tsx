@@ -63,7 +63,7 @@ export function SessionPage({ id, step, info }: { id: string; step: number | nul
                 </div>
                 {step !== null && (
                     <div class="pane pane-step">
-                        <StepDetail data={data} index={step} />
+                        <StepDetail data={data} index={step} info={info} />
                     </div>
                 )}
                 <div class="evidence">

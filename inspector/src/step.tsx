@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { fork } from "./actions";
-import { get, sessionPath, type ApiError, type Outcome, type Step, type WholeStep } from "./api";
+import { get, may, sessionPath, type ApiError, type Info, type Outcome, type Step, type WholeStep } from "./api";
 import { count, counted, duration, moment, money, voteOf, voteWord } from "./format";
 import { Icon, VoteSign } from "./icons";
 import { sessionLink } from "./routes";
@@ -20,7 +20,7 @@ type Tab = keyof typeof TABS;
 // The part that was chosen last, which the next step shows too.
 let chosen: Tab = "decision";
 
-export function StepDetail({ data, index }: { data: SessionData; index: number }) {
+export function StepDetail({ data, index, info }: { data: SessionData; index: number; info: Info | null }) {
   const tab = useSignal<Tab>(chosen);
   const known = stepOf(data, index);
   const { step, problem } = useStep(data, index, known);
@@ -28,7 +28,7 @@ export function StepDetail({ data, index }: { data: SessionData; index: number }
   const choose = (name: Tab): void => void (tab.value = chosen = name);
   return (
     <section class="card step-detail" aria-label={`Step ${index}`}>
-      <StepHeader data={data} index={index} total={total} step={known} />
+      <StepHeader data={data} index={index} total={total} step={known} canFork={may(info, "manage")} />
       <Tabs tab={tab.value} onChoose={choose} />
       <div class="step-body" id="step-body" role="tabpanel" tabIndex={0} aria-label={TABS[tab.value]}>
         {!known && total > 0 && <p class="quiet">This session has {counted(total, "step")}.</p>}
@@ -75,9 +75,10 @@ interface HeaderProps {
   index: number;
   total: number;
   step: Step | undefined;
+  canFork: boolean;
 }
 
-function StepHeader({ data, index, total, step }: HeaderProps) {
+function StepHeader({ data, index, total, step, canFork }: HeaderProps) {
   const facts = step && [step.usage.total ? counted(step.usage.total, "token") : "", duration(step.duration_ms / 1000)];
   const link = (to: number, label: string, icon: "left" | "right") =>
     to >= 1 && to <= total ? (
@@ -97,7 +98,7 @@ function StepHeader({ data, index, total, step }: HeaderProps) {
       </h2>
       <span class="quiet small-text clip">{facts?.filter(Boolean).join(" · ")}</span>
       <span class="space" />
-      {step?.completed_at && (
+      {canFork && step?.completed_at && (
         <button type="button" class="button small act" onClick={() => fork(target, index)}>
           Fork
         </button>

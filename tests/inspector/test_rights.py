@@ -38,6 +38,11 @@ async def test_the_buttons_of_a_session_are_those_that_a_reader_may_use(missing:
         for name, needed in OF_A_LIMIT:
             buttons = it.page.locator(".to-continue").get_by_role("button", name=name)
             await expect(buttons).to_have_count(1 if needed <= may else 0)
+        await it.show("#/s/a/step/1")
+        forks = it.page.locator(".step-detail").get_by_role("button", name="Fork")
+        await expect(it.page.locator(".step-detail h2")).to_be_visible()
+        await expect(forks).to_have_count(1 if "manage" in may else 0)
+        await it.show("#/s/a")
         field = it.page.get_by_label("Next question")
         await (expect(field).to_be_enabled() if "send" in may else expect(field).to_be_disabled())
 
