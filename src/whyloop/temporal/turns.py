@@ -24,6 +24,15 @@ class _Request(NamedTuple):
     stop: str | None
     """The reason of a stop request."""
 
+    def refuse(self, failure: Exception) -> None:
+        """Answer with an error, unless the handler no longer waits.
+
+        Args:
+            failure: The error.
+        """
+        if not self.answer.done():
+            self.answer.set_exception(failure)
+
 
 class Turns:
     """The requests of a workflow's handlers, which are answered one after another in the order of arrival.
@@ -76,9 +85,10 @@ class Turns:
             try:
                 await clean_up()
             finally:
-                request.answer.set_exception(failure)
+                request.refuse(failure)
             return failure
-        request.answer.set_result(answer)
+        if not request.answer.done():
+            request.answer.set_result(answer)
         return None
 
     def refuse(self, failure: Exception) -> str | None:
@@ -91,7 +101,7 @@ class Turns:
         while self._waiting:
             request = self._waiting.popleft()
             stop = stop if request.stop is None else request.stop
-            request.answer.set_exception(failure)
+            request.refuse(failure)
         return stop
 
     async def close(self, failure: Exception) -> None:
