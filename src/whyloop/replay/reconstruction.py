@@ -78,6 +78,9 @@ class Lacking(Transition, frozen=True, tag="lacking", kw_only=True):
 class JudgedLater(Judged, frozen=True, tag="judged_later", kw_only=True):
     """A decision that replaced an outcome, after which the run had gone on or paused."""
 
+    forgot_wrap_up: bool = False
+    """True if the state would not show that a wrap-up had begun before."""
+
 
 class Paused(JudgedLater, frozen=True, tag="paused_before", kw_only=True):
     """A pause in the middle of a step, of which the state only shows that there was one."""
@@ -158,7 +161,7 @@ class _Refold:
     """A builder of the transitions of one execution, which it applies."""
 
     def __init__(self, whole: AgentState, before: AgentState, steps: list[Step], *, is_last: bool) -> None:
-        self.whole = whole
+        self.whole, self.is_last = whole, is_last
         end = steps[0].first_message if steps else len(whole.messages)
         gap = whole.messages[before.messages.length : max(0, end - 1)]
         self.before = self.state = replace(before, messages=before.messages.extended(gap))
@@ -262,13 +265,15 @@ class _Refold:
             )
         )
         if step.outcome is not None:
-            self._judge(step.outcome, step, wraps_up=self._wraps_up(step, following))
+            was_stopped = step.judged_after is not None and _stopped_a_wrap_up(step.outcome)
+            self._judge(step.outcome, step, wraps_up=was_stopped or self._wraps_up(step, following))
+            if was_stopped:
+                self._judge(step.outcome)
 
     def _wraps_up(self, step: Step, following: Step | None) -> bool:
         """Return whether the run wrapped up after this step, before it was resumed."""
         if following is None:
-            execution = self.whole.execution
-            return execution.id == step.execution_id and bool(execution.wrap_up) and step.wrap_up is None
+            return self.is_last and bool(self.whole.execution.wrap_up) and step.wrap_up is None
         return following.wrap_up is not None and following.leg_started_at == step.leg_started_at
 
     def _judge(
@@ -295,8 +300,12 @@ class _Refold:
         approval, waits = outcome.evaluation_for("ApprovalRequired"), ApprovalRequired().explain(self.state)
         if approval is not None and approval.decision is not waits.decision:
             self.add(Lacking(at, text=f"a question was decided {self._where}"))
-        kind = JudgedLater if paused or later is not None else Judged
-        self.add(kind(at, outcome=outcome, step=number, wraps_up=wraps_up))
+        if not paused and later is None:
+            self.add(Judged(at, outcome=outcome, step=number, wraps_up=wraps_up))
+            return
+        forgot = later is not None and not (self.is_last and self.whole.execution.resumes == later)
+        judged = JudgedLater(at, outcome=outcome, step=number, wraps_up=wraps_up, forgot_wrap_up=forgot)
+        self.add(judged)
 
     def _wait(self, step: Step) -> None:
         """Add the wait of the run between two steps."""
@@ -350,8 +359,25 @@ class _Refold:
             self.add(StopRequested(whole.state_info.updated_at, reason=execution.stop_request))
         is_new = outcome != self.state.last_continuation_outcome or whole.status is not self.state.status
         if outcome is not None and is_new:
-            calls = () if opened is None or (outcome.pauses and not outcome.partial) else opened.calls
-            self._judge(outcome, paused=any(call.question or call.approvals for call in calls))
+            is_pause = outcome.pauses and not outcome.partial
+            self._judge(outcome, paused=_has_asked(opened) and not is_pause)
+        elif outcome is None and _has_asked(opened):
+            last = self.state.current_step
+            if execution.resumes > (0 if last is None else last.resumes):  # It had paused, or ended.
+                at = execution.updated_at or execution.started_at
+                self.add(Lacking(at, text=f"it was decided {self._where}"))
+
+
+def _has_asked(opened: OpenStep | None) -> bool:
+    """Return whether a call of an open step has waited for a person."""
+    return opened is not None and any(call.question or call.approvals for call in opened.calls)
+
+
+def _stopped_a_wrap_up(outcome: ContinuationOutcome) -> bool:
+    """Return whether a stop was requested during a wrap-up, whose limit still decides."""
+    stop = outcome.evaluation_for("StopRequestedCheck")
+    deciding = outcome.evaluation_for(outcome.resolved_by)
+    return stop is not None and stop.decision is _FORBID and deciding is not None and deciding.exhausted
 
 
 def _active_until(answered_at: datetime, step: Step | OpenStep) -> float:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Protocol
 
 from msgspec.structs import replace
 
 from whyloop.loop.calls import unfinished_calls
 from whyloop.loop.interruptions import JUST_AFTER
+from whyloop.replay.earlier import POLICY, Evaluate, earlier_end, without_ends
 from whyloop.replay.reconstruction import JudgedLater, Lacking, Paused, RecordedExecution
 from whyloop.replay.result import ExecutionReplay
 from whyloop.rules.criteria import ContinuationCriteria, leaves_work
@@ -57,7 +57,6 @@ _WORK_OR_NOT = (*_WORK, Judged, Left, Decided, Resumed, Recovered, StopRequested
 
 # Rules whose decision about a step stays the same if the step is interrupted. The first always decides the
 # same; the others do if the model had answered before.
-_POLICY = "ErrorPolicyCriterion"
 _COUNTS_STEPS = frozenset({"StepsLimit"})
 _KNOW_THE_ANSWER = frozenset({"StepsLimit", "TokenUsageLimit", "CostLimit", "FinishReasonCheck"})
 
@@ -66,15 +65,6 @@ def works_after(transitions: Sequence[Transition], index: int) -> bool:
     """Return whether a process worked on a step after this first transition."""
     rest = islice(transitions, index + 1, None)
     return isinstance(next((each for each in rest if isinstance(each, _WORK_OR_NOT)), None), _WORK)
-
-
-class Evaluate(Protocol):
-    """Evaluate the rules on a state, together with the recorded evaluations of all others."""
-
-    def __call__(
-        self, state: AgentState, recorded: ContinuationOutcome | None, *, whole: bool = False
-    ) -> ContinuationOutcome:
-        """Return the outcome; `whole` to evaluate the checks that every agent has again."""
 
 
 class Replayer:
@@ -91,7 +81,7 @@ class Replayer:
         self, execution: RecordedExecution, rules: ContinuationCriteria, evaluate: Evaluate, grants: bool
     ) -> None:
         self.execution, self.rules, self.evaluate, self.grants = execution, rules, evaluate, grants
-        self.has_policy = any(criterion_name(rule) == _POLICY for rule in rules.criteria)
+        self.has_policy = any(criterion_name(rule) == POLICY for rule in rules.criteria)
         self.state, self.index = execution.before, 0
         self.assumed_from: int | None = None
         self.beyond = False
@@ -223,21 +213,12 @@ class Replayer:
 
         The run had gone on or paused after the step. None if that is how these rules decide too.
         """
-        step, opened, execution = self.state.current_step, self.state.open_step, self.state.execution
-        results = [] if opened is None else [call.result for call in opened.calls]
-        has_failed = step is not None and bool(step.failures) and opened is None
-        if self.has_policy and (has_failed or any(result and result.failure for result in results)):
-            return self._lacks(
-                f"a failure of step {execution.next_step_number() - (opened is None)} was handled"
-            )
-        running = replace(self.state, execution=replace(execution, stop_request=None, question=None))
-        outcome = self.evaluate(running, None)
-        if outcome.decision is not _FORBID or outcome.pauses:
-            return None
-        if opened is not None:  # It had paused, or ended by the same rule and was continued.
-            return self._lacks(f"it was decided in the middle of step {opened.number}")
-        self._apply(Judged(recorded.at, outcome=outcome, step=recorded.step))
-        return True
+        end = earlier_end(self.rules, self.evaluate, self.state, recorded, list(self._rest()))
+        if isinstance(end, str):
+            return self._lacks(end)
+        if end is not None:
+            self._apply(Judged(recorded.at, outcome=end, step=recorded.step))
+        return end is not None or None
 
     def _wrap_up(self, recorded: Judged, outcome: ContinuationOutcome) -> bool:
         """Decide again where a wrap-up began; it follows if limits still end the run here."""
@@ -296,10 +277,11 @@ class Replayer:
     def _end_between_steps(self, at: datetime) -> bool:
         """End before the next step.
 
-        All other rules decide as they did after the last one.
+        All other rules decide as they did after the last one, except that a person has overruled an end.
         """
         last = self.state.current_step
-        return self._end(at, None, last.outcome if last is not None else None)
+        outcome = last.outcome if last is not None else None
+        return self._end(at, None, outcome and without_ends(outcome))
 
     def _end_cut_off(self, at: datetime, number: int | None, unaffected: frozenset[str]) -> bool:
         """End with an interrupted step.
@@ -309,7 +291,7 @@ class Replayer:
         settled, step = self._settled, self.state.current_step
         if number is not None and step is not None and step.failures and not self.has_policy:
             if step.failures[:1] == self._settled_failures[:1]:
-                unaffected |= {_POLICY}  # It decides by the first failure, and that came before the deadline.
+                unaffected |= {POLICY}  # It decides by the first failure, and that came before the deadline.
             elif self.assumed_from is None:
                 self.assumed_from = number  # The policy of the run might have stopped it for another failure.
         if settled is not None:
