@@ -253,8 +253,10 @@ class _Refold:
             self._begin_leg(leg, step.granted, step.resumes)
         for call in calls:
             self.add(call)
-        if step.interrupted is Interruption.SUPERSEDED and step.outcome is not None:
-            self.add(Paused(answered_at, outcome=step.outcome))  # It waited when the next query arrived.
+        # It waited when the next query arrived, or was resumed in the instant in which it was answered.
+        resumed_at_once = leg == answered_at and any(run.approvals for run in step.tool_calls)
+        if step.outcome is not None and (step.interrupted is Interruption.SUPERSEDED or resumed_at_once):
+            self.add(Paused(answered_at, outcome=step.outcome))
         self.add(
             _ClosedAgain(
                 step.completed_at,
