@@ -71,7 +71,7 @@ def earlier_end(
 
 
 def without_ends(recorded: ContinuationOutcome) -> ContinuationOutcome:
-    """Return a recorded outcome without the rules that forbade, for where the run went on."""
+    """Return a recorded outcome without the rules that forbade, since the run continued."""
     kept = [each for each in recorded.evaluations if each.decision is not _FORBID]
     return replace(recorded, evaluations=tuple(kept))
 

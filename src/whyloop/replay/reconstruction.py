@@ -66,7 +66,7 @@ class Lacking(Transition, frozen=True, tag="lacking", kw_only=True):
     """Something that happened, and of which the state holds no more than this."""
 
     text: str
-    """What happened."""
+    """The event, as a text."""
     resumes: int = 0
     """How many resumes it had."""
 
